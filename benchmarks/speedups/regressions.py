@@ -211,56 +211,35 @@ class ParsedByWorker(Parsed):
         return DataLoader(self.text, batch_size=BATCH, shuffle=True, num_workers=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Regression:
     """Attributes:
     phases: Any of which is right.
     functions: Any of which may be named; empty: none of the user's.
     """
 
-    before: type[Training]
     after: type[Training]
     phases: tuple[str, ...]
-    functions: tuple[str, ...]
+    functions: tuple[str, ...] = ()
+    before: type[Training] = Training
 
 
+IN_STEP, BETWEEN, LOADING = ("forward", "backward", "optimizer"), ("other",), ("data_wait",)
 REGRESSIONS = {
-    "read_each_step": Regression(
-        before=Training, after=ReadEachStep, phases=("other",), functions=("read", "<listcomp>")
-    ),
-    "logged_each_step": Regression(
-        before=Training, after=LoggedEachStep, phases=("other",), functions=("log",)
-    ),
-    "no_worker": Regression(
-        before=ParsedByWorker, after=Parsed, phases=("data_wait",), functions=("parse", "<listcomp>")
-    ),
-    "double_numbers": Regression(
-        before=Training,
-        after=DoubleNumbers,
-        phases=("forward", "backward", "optimizer"),
-        functions=("update", "forward", "attention"),
-    ),
-    "hook_left": Regression(before=Training, after=HookLeft, phases=("forward",), functions=("seen",)),
-    "one_thread": Regression(
-        before=Wide, after=OneThread, phases=("other", "forward", "backward"), functions=("loss",)
-    ),
-    "new_dependency": Regression(
-        before=Normalised, after=NewDependency, phases=("other",), functions=("normalised", "<listcomp>")
-    ),
-    "slow_collate": Regression(
-        before=Training, after=SlowCollate, phases=("data_wait",), functions=("collated", "<listcomp>")
-    ),
-    "needless_copies": Regression(
-        before=Training, after=NeedlessCopies, phases=("other",), functions=("copy", "<listcomp>")
-    ),
-    "collected": Regression(before=Training, after=Collected, phases=("other",), functions=()),
+    "read_each_step": Regression(ReadEachStep, BETWEEN, ("read", "<listcomp>")),
+    "logged_each_step": Regression(LoggedEachStep, BETWEEN, ("log",)),
+    "no_worker": Regression(Parsed, LOADING, ("parse", "<listcomp>"), ParsedByWorker),
+    "double_numbers": Regression(DoubleNumbers, IN_STEP, ("update", "forward", "attention")),
+    "hook_left": Regression(HookLeft, ("forward",), ("seen",)),
+    "one_thread": Regression(OneThread, ("other", "forward", "backward"), ("loss",), Wide),
+    "new_dependency": Regression(NewDependency, BETWEEN, ("normalised", "<listcomp>"), Normalised),
+    "slow_collate": Regression(SlowCollate, LOADING, ("collated", "<listcomp>")),
+    "needless_copies": Regression(NeedlessCopies, BETWEEN, ("copy", "<listcomp>")),
+    "collected": Regression(Collected, BETWEEN),
     "slow_loss": Regression(
-        before=Training,
-        after=SlowLoss,
-        phases=("other", "forward", "backward"),
-        functions=("by_position", "<listcomp>", "update"),
+        SlowLoss, ("other", "forward", "backward"), ("by_position", "<listcomp>", "update")
     ),
-    "slow_update": Regression(before=Training, after=SlowUpdate, phases=("optimizer",), functions=("step",)),
+    "slow_update": Regression(SlowUpdate, ("optimizer",), ("step",)),
 }
 
 if __name__ == "__main__":
