@@ -5,16 +5,22 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
-def dropout():
-    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(), nn.Linear(32, 4))
-    optimizer = torch.optim.AdamW(model.parameters())
+def learns(model, optimizer, loss):
+    """Most kinds: the gradients of a loss, and an update."""
 
     def step():
         optimizer.zero_grad()
-        model(torch.randn(8, 16)).square().mean().backward()
+        loss().backward()
         optimizer.step()
 
     return step, (model, optimizer)
+
+
+def dropout():
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(), nn.Linear(32, 4))
+    return learns(
+        model, torch.optim.AdamW(model.parameters()), lambda: model(torch.randn(8, 16)).square().mean()
+    )
 
 
 def convolution():
@@ -52,17 +58,14 @@ def lbfgs():
 
 def _checkpointed(reentrant):
     model = nn.ModuleList([nn.Linear(8, 8), nn.Dropout(0.3), nn.Linear(8, 8)])
-    optimizer = torch.optim.Adam(model.parameters())
 
-    def step():
+    def loss():
         x = torch.randn(4, 8, requires_grad=True)
         for layer in model:
             x = checkpoint(layer, x, use_reentrant=reentrant)
-        optimizer.zero_grad()
-        x.square().sum().backward()
-        optimizer.step()
+        return x.square().sum()
 
-    return step, (model, optimizer)
+    return learns(model, torch.optim.Adam(model.parameters()), loss)
 
 
 def checkpoint_reentrant():
@@ -75,16 +78,12 @@ def checkpoint_not_reentrant():
 
 def amp():
     model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 16))
-    optimizer = torch.optim.AdamW(model.parameters())
 
-    def step():
+    def loss():
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(torch.randn(8, 16)).float().square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+            return model(torch.randn(8, 16)).float().square().mean()
 
-    return step, (model, optimizer)
+    return learns(model, torch.optim.AdamW(model.parameters()), loss)
 
 
 def scaler():
@@ -127,26 +126,15 @@ def gan():
 
 def lstm():
     model = nn.LSTM(6, 8, num_layers=2, dropout=0.2)
-    optimizer = torch.optim.RMSprop(model.parameters())
-
-    def step():
-        optimizer.zero_grad()
-        model(torch.randn(5, 3, 6))[0].square().sum().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
+    return learns(
+        model, torch.optim.RMSprop(model.parameters()), lambda: model(torch.randn(5, 3, 6))[0].square().sum()
+    )
 
 
 def sparse():
     model = nn.Embedding(50, 6, sparse=True)
     optimizer = torch.optim.SparseAdam(model.parameters())
-
-    def step():
-        optimizer.zero_grad()
-        model(torch.randint(0, 50, (9,))).square().sum().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
+    return learns(model, optimizer, lambda: model(torch.randint(0, 50, (9,))).square().sum())
 
 
 def by_hand():
@@ -171,7 +159,6 @@ def loader():
             return torch.full((6,), float(index)), index % 2
 
     model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.1), nn.Linear(8, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     data = torch.utils.data.DataLoader(Numbers(), batch_size=10, shuffle=True, num_workers=2)
 
     def batches():
@@ -180,13 +167,11 @@ def loader():
 
     source = batches()
 
-    def step():
+    def loss():
         x, y = next(source)
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
+        return nn.functional.cross_entropy(model(x), y)
 
-    return step, (model, optimizer)
+    return learns(model, torch.optim.SGD(model.parameters(), lr=0.001), loss)
 
 
 def gradient_penalty():
@@ -249,13 +234,7 @@ def optimizer_in_backward():
 def scripted():
     model = torch.jit.script(nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 1)))
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-
-    def step():
-        optimizer.zero_grad()
-        model(torch.randn(5, 6)).square().mean().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
+    return learns(model, optimizer, lambda: model(torch.randn(5, 6)).square().mean())
 
 
 KINDS = {
