@@ -7,25 +7,17 @@ from autobrrr.errors import UsageError
 from autobrrr.trace.reading.trace_columns import Trace
 from autobrrr.trace.reading.trace_reader import read_blocks
 from autobrrr.trace.reading.trace_source import Blocks
-from autobrrr.trace.trace_analysis import analyse_trace
 from benchmarks.fuzzing.trace_documents import SMALL_CHANGES, Case, Found, phases, seen_by_json, shown
 
 _NEIGHBOURS = 3  # so many events may go with one small change, those that it stands in or between
 
 
-def problems(case: Case, *, figures: bool = False) -> list[str]:
-    """What is wrong with what was read of a document; empty where nothing is.
-
-    Args:
-        case: The document.
-        figures: Also work out the figures: slower.
-    """
+def problems(case: Case) -> list[str]:
+    """What is wrong with what was read of a document; empty where nothing is."""
     try:
         trace = read_blocks("case", Blocks(BufferedReader(BytesIO(case.text)), case.block_bytes))
     except UsageError as error:
         return _refusal(case, error)
-    if figures:
-        analyse_trace(trace)
     got = found(trace)
     said = bool(trace.damage or trace.unread or trace.irregular)
     try:

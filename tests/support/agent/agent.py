@@ -225,9 +225,9 @@ class AgentJob:
                 return
         raise AssertionError(f"it ended before {line!r}")
 
-    def output(self, timeout_s: float = 120) -> str:
+    def output(self) -> str:
         """What it printed; asserts that it ended well."""
-        out, _ = self.process.communicate(timeout=timeout_s)
+        out, _ = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, out
         return out
 

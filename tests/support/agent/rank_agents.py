@@ -21,7 +21,7 @@ torch.set_num_threads(1); torch.manual_seed(0)
 from torch import nn
 import torch.distributed as dist
 
-dist.init_process_group("gloo", init_method=WHERE, rank=RANK, world_size=RANKS)
+dist.init_process_group("gloo", init_method=WHERE, rank=RANK, world_size=2)
 model = nn.parallel.DistributedDataParallel(
     nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 )
@@ -40,7 +40,6 @@ torch._fused_adamw_ = spy
 torch.manual_seed(RANK)
 
 def step():
-    time.sleep(PACE_S)
     optimizer.zero_grad()
     modes.append(0)
     model(torch.randn(16, 64)).square().mean().backward()
@@ -78,10 +77,8 @@ class RankJobs:
         self,
         folder: Path,
         *,
-        ranks: int = 2,
         by_file: bool = False,
-        agents: int | None = None,
-        pace_s: float = 0,
+        agents: int = 2,
         between: str = "",
         script: str = JOB,
     ) -> None:
@@ -90,13 +87,12 @@ class RankJobs:
             port = free.getsockname()[1]
         where = f"file://{folder / 'store'}" if by_file else f"tcp://127.0.0.1:{port}"
         self.jobs: list[AgentJob] = []
-        for rank in range(ranks):
+        for rank in range(2):
             own = folder / str(rank)
             own.mkdir()
-            agent = agents is None or rank < agents
-            head = f"WHERE, RANK, RANKS, AGENT, PACE_S = {where!r}, {rank}, {ranks}, {agent}, {pace_s}\n"
+            head = f"WHERE, RANK, AGENT = {where!r}, {rank}, {rank < agents}\n"
             self.jobs.append(AgentJob(f"{head}BETWEEN = {between!r}\n{script}", own))
-        self.agents = ranks if agents is None else agents
+        self.agents = agents
 
     def peers(self) -> list[Peer]:
         """The links, once every rank trains."""

@@ -520,7 +520,7 @@ def crowded_threads(
 
 
 def hand_parallel(
-    called: float = 0.6, blocked: float = 0.62, own: float = 0.05, waits: bool = True, stacks: bool = True
+    called: float = 0.6, blocked: float = 0.62, own: float = 0.05, waits: bool = True
 ) -> Measurements:
     """A rank whose loop averages gradients by `dist.all_reduce`, between backward and optimizer.
 
@@ -554,14 +554,14 @@ def hand_parallel(
             step_ns,
             shares,
             trace=traced(step_ns, shares, kernels=inside, operations=120),
-            stacks=FrameSamples(samples=100, places=places) if stacks else None,
+            stacks=FrameSamples(samples=100, places=places),
             job=msgspec.structs.replace(facts(), rank=0, world_size=2),
         ),
         collectives=timed if waits else None,
     )
 
 
-def waiting_rank(exposed: float = 0.65, blocked: float = 0.66, ranks: int = 2) -> Measurements:
+def waiting_rank(exposed: float = 0.65, blocked: float = 0.66) -> Measurements:
     """One of several ranks, whose backward waits for the slowest one's gradients."""
     step_ns = 20.0 * MS
     shares = {"data_wait": 0.0, "forward": 0.12, "backward": 0.8, "optimizer": 0.06, "other": 0.02}
@@ -577,7 +577,7 @@ def waiting_rank(exposed: float = 0.65, blocked: float = 0.66, ranks: int = 2) -
             step_ns,
             shares,
             trace=traced(step_ns, shares, kernels=inside, operations=120),
-            job=msgspec.structs.replace(facts(), rank=0, world_size=ranks),
+            job=msgspec.structs.replace(facts(), rank=0, world_size=2),
             build=msgspec.structs.replace(anatomy(), roots=["DistributedDataParallel"]),
         ),
         collectives=waits,

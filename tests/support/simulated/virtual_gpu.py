@@ -27,16 +27,15 @@ CHUNK = 4096
 class VirtualGpu:
     """One host thread, one in-order queue."""
 
-    def __init__(self, queue: int = QUEUE) -> None:
+    def __init__(self) -> None:
         self.now_ns = 0.0
         self.free_ns = 0.0  # when the device is through with all that is queued
-        self._ends = np.zeros(queue)  # of the last launches, oldest first
+        self._ends = np.zeros(QUEUE)  # of the last launches, oldest first
 
     def launch(self, count: int, host_ns: float, device_ns: float) -> None:
         """So many launches one after another, each with its time on host and device."""
-        queue = len(self._ends)
         while count > 0:
-            many = min(count, queue)
+            many = min(count, QUEUE)
             count -= many
             steps = np.arange(1, many + 1)
             # A launch is entered when the host gets there and one of the queue's places is free:

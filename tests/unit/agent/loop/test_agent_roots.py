@@ -231,10 +231,10 @@ def test_a_transform_that_is_a_module_is_no_root() -> None:
     assert job.roots == [model]
 
 
-def searched_steps(roots: RootModules, step: Callable[[], object], saw_forward: bool, steps: int = 4) -> None:
+def searched_steps(roots: RootModules, step: Callable[[], object], saw_forward: bool) -> None:
     """Steps as the loop takes them: the search is put on, the step runs, a sample of it is checked."""
     roots.begin(0)
-    for _ in range(steps):
+    for _ in range(4):
         roots.put_on(compiled=False)
         step()
         roots.step_ended()

@@ -31,14 +31,14 @@ def verdict(measured: Measurements) -> Verdict:
     return judge(measured).verdict
 
 
-def dispatch_and_own_code(stacks: bool = True) -> Measurements:
+def dispatch_and_own_code() -> Measurements:
     """Half of the step is Python inside the phases, half between them: no regime leads."""
     kernels = dict.fromkeys(HALVES, 0.05)
     return diagnosis.measured(
         4 * MS,
         HALVES,
         trace=diagnosis.traced(4 * MS, HALVES, kernels=kernels, operations=900),
-        stacks=diagnosis.frames(host=80, model=70) if stacks else None,
+        stacks=diagnosis.frames(host=80, model=70),
         probe=diagnosis.probed(4 * MS, fixed=0.95),
     )
 
