@@ -1,4 +1,4 @@
-"""Training jobs as people write them: a Trainer, a closure, a scaler, one rank of two.
+"""Training jobs as people write them: a Trainer, a closure, a scaler.
 
 Each is `train(goes_on, marks)`: trains while `goes_on()` says so, notes the clock at the end of every step
 of its own loop, and returns its losses and what to take fingerprints of.
@@ -7,9 +7,6 @@ of its own loop, and returns its losses and what to take fingerprints of.
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -121,54 +118,4 @@ def scaler(goes_on: GoesOn, marks: list[int]) -> tuple[list[float], tuple[object
     return losses, (model, optimizer)
 
 
-def rank(goes_on: GoesOn, marks: list[int]) -> tuple[list[float], tuple[object, ...]]:
-    """DistributedDataParallel on gloo. Rank 0 says by a broadcast of its own whether both go on."""
-    import torch.distributed as dist
-
-    model = nn.parallel.DistributedDataParallel(net())
-    optimizer = torch.optim.AdamW(model.parameters())
-    torch.manual_seed(10 + dist.get_rank())
-    losses: list[float] = []
-    while True:
-        flag = torch.tensor(int(dist.get_rank() == 0 and goes_on()))
-        dist.broadcast(flag, 0)
-        if not flag:
-            return losses, (model, optimizer)
-        optimizer.zero_grad()
-        loss = model(torch.randn(8, 8)).square().mean()
-        losses.append(float(loss))
-        loss.backward()
-        optimizer.step()
-        marks.append(time.perf_counter_ns())
-
-
-SECOND_RANK = """
-import torch
-import torch.distributed as dist
-from support import real_jobs
-torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method=INIT, rank=1, world_size=2)
-for _ in range(3):
-    torch.manual_seed(0)
-    losses, _ = real_jobs.rank(lambda: True, [])
-    print("losses", losses, flush=True)
-dist.destroy_process_group()
-"""
-
-
-def begin_ranks(folder: str) -> subprocess.Popen[str]:
-    """Start the second rank and become the first one."""
-    import torch.distributed as dist
-
-    init = f"file://{folder}/store"
-    second = subprocess.Popen(
-        [sys.executable, "-c", SECOND_RANK.replace("INIT", repr(init))],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    )
-    dist.init_process_group("gloo", init_method=init, rank=0, world_size=2)
-    return second
-
-
-KINDS = {"lightning": lightning_trainer, "closure": closure, "scaler": scaler, "rank": rank}
+KINDS = {"lightning": lightning_trainer, "closure": closure, "scaler": scaler}

@@ -9,7 +9,7 @@ from support.agent.agent import AgentJob, Peer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-LATE_S, STEPS = 0.01, 150
+LATE_S, STEPS = 0.01, 300
 JOB = """
 import datetime, os, random, time, torch
 from support.agent import agent_job
@@ -91,16 +91,32 @@ def job(folder: Path, how: str, *, attached: bool = True) -> AgentJob:
     return AgentJob("".join(f"{name} = {value!r}\n" for name, value in given.items()) + JOB, folder)
 
 
+def traced(peer: Peer) -> None:
+    """Steps of one rank of two are traced; their phases hold what they do."""
+    known = peer.ask("facts")
+    assert (known["facts"]["rank"], known["facts"]["world_size"]) == (0, 2)
+    assert known["anatomy"]["roots"] == ["DistributedDataParallel"]
+    assert peer.ask("trace", steps=4)["ok"]
+    found = peer.event("traced")["traced"]
+    assert found["status"] == "ok", found["why"]
+    assert all(found["kernel_by_phase_ns"][phase] > 0 for phase in ("forward", "backward", "optimizer"))
+    assert peer.event("recorded")["recorded"] == {"status": "ok"}
+
+
 def timed(peer: Peer) -> dict[str, object]:
-    """What some steps waited; then the agent goes in the middle of timing more."""
+    """What some steps waited."""
     peer.wait_steps(10)
     assert peer.ask("collectives", steps=8)["ok"]
     waits = peer.event("collectives")["collectives"]
     assert isinstance(waits, dict)
+    return waits
+
+
+def leave(peer: Peer) -> None:
+    """In the middle of timing more."""
     assert peer.ask("collectives", steps=500)["ok"]
     peer.wait_steps(peer.steps()[-1].seq + 4)
     assert peer.ask("detach", keep=False)["left"] == []
-    return waits
 
 
 @pytest.mark.parametrize(("how", "calls"), [("wrapped", 1), ("async", 4), ("mixed", 6)])
@@ -111,7 +127,10 @@ def test_the_wait_for_a_slow_rank_is_timed_and_bits_are_kept(how: str, calls: in
         folder.mkdir()
         with job(folder, how, attached=attached) as running:
             if attached:
-                waits = timed(running.peer())
+                waits = timed(peer := running.peer())
+                if how == "wrapped":
+                    traced(peer)
+                leave(peer)
             prints.append(running.output())
     assert prints[0] == prints[1]
     assert (waits["status"], waits["calls"]) == ("ok", calls), waits
@@ -138,7 +157,8 @@ def test_the_wait_for_a_slow_rank_is_timed_and_bits_are_kept(how: str, calls: in
 
 def test_a_loop_that_calls_no_collective_is_told_so(tmp_path: Path) -> None:
     with job(tmp_path, "none") as running:
-        waits = timed(running.peer())
+        waits = timed(peer := running.peer())
+        leave(peer)
         assert waits["status"] == "abstained"
         assert "called no collective" in str(waits["why"])
         running.output()

@@ -21,8 +21,7 @@ import json, os, random, sys, torch
 from support.agent import agent_job
 from support import real_jobs
 torch.set_num_threads(1)
-kind, folder = sys.stdin.readline().split()
-second = real_jobs.begin_ranks(folder) if kind == "rank" else None
+kind = sys.stdin.readline().strip()
 if kind == "lightning":
     import lightning  # draws random numbers: not within the first run
 
@@ -44,10 +43,7 @@ def train(steps):
 
 watched = train(None)
 runs = [watched, *(train(len(watched["marks"])) for _ in range(2))]
-print(json.dumps(dict(runs=runs)), flush=True)
-if second is not None:
-    torch.distributed.destroy_process_group()
-    print(json.dumps(dict(second=second.communicate(timeout=60)[0].splitlines())), flush=True)
+print(json.dumps(runs), flush=True)
 """
 
 
@@ -56,39 +52,34 @@ class Seen:
     """One job, watched and not."""
 
     runs: list[dict[str, object]]  # the watched one first
-    second: list[str]  # what the other rank printed
     steps: list[Step]
     traced: dict[str, object]
     recorded: dict[str, object]
     anatomy: dict[str, object]
-    facts: dict[str, object]
     left: list[str]
 
 
 def watch(kind: str, folder: Path) -> Seen:
     with AgentJob(SCRIPT, folder) as job:
-        job.tell(f"{kind} {folder}")
+        job.tell(kind)
         peer = job.peer()
         peer.wait_steps(40)
         assert peer.ask("trace", steps=4)["ok"]
         traced = peer.event("traced")["traced"]
         recorded = peer.event("recorded")["recorded"]
-        now = peer.ask("facts")
+        anatomy = peer.ask("facts")["anatomy"]
         peer.wait_steps(peer.steps()[-1].seq + 12)
         left = peer.ask("detach", keep=False)["left"]
         steps = peer.steps()
         peer.close()
         job.tell()
-        said = [json.loads(line) for line in job.output().splitlines() if line.startswith("{")]
-    found = {key: value for line in said for key, value in line.items()}
+        (runs,) = [json.loads(line) for line in job.output().splitlines() if line.startswith("[{")]
     return Seen(
-        runs=found["runs"],
-        second=found.get("second", []),
+        runs=runs,
         steps=steps,
         traced=traced,
         recorded=recorded,
-        anatomy=now["anatomy"],
-        facts=now["facts"],
+        anatomy=anatomy,
         left=left,
     )
 
@@ -137,7 +128,6 @@ def test_attaching_changes_no_bit(seen: Seen) -> None:
     assert (never["losses"], never["digest"]) == (again["losses"], again["digest"])
     assert watched["losses"] == never["losses"]
     assert watched["digest"] == never["digest"]
-    assert len(set(seen.second)) == min(1, len(seen.second))
     assert seen.left == []
 
 
@@ -162,13 +152,6 @@ def test_an_update_that_is_held_back_ends_a_step_that_says_so(seen: Seen) -> Non
     assert len(skipped) > 10
     gaps = {later - earlier for earlier, later in itertools.pairwise(skipped)}
     assert gaps == {real_jobs.SKIPPED_EVERY}
-
-
-@pytest.mark.parametrize("seen", ["rank"], indirect=True)
-def test_one_rank_of_two_is_watched_alone(seen: Seen) -> None:
-    assert (seen.facts["rank"], seen.facts["world_size"]) == (0, 2)
-    assert seen.anatomy["roots"] == ["DistributedDataParallel"]
-    assert len(seen.second) == 3  # its losses in three runs, of which one was beside a watched rank
 
 
 @pytest.mark.parametrize("seen", ["lightning"], indirect=True)
