@@ -1,7 +1,11 @@
 """What the job sees and saves: the same while a remedy is on, but for what is declared; and after it."""
 
+import copy
+import io
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,13 +13,24 @@ import torch
 
 from autobrrr.agent.remedies.registry import Refused, Remedy, Undo, WatchedUndo
 from support.agent.remedies import UNDONE, Training, job_for, options_of, pairs, release
-from support.agent.visible import SAVES, differing, optimizer_state, saved, visible_state
+from support.agent.visible import differing, optimizer_state, visible_state
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.usefixtures("first_order", "machine_as_before", "no_kernels", "nothing_compiled_stays"),
 ]
 
+SAVES: dict[str, Callable[[Training], object]] = {
+    "state_dict of the model": lambda loop: loop.model.state_dict(),
+    "state_dict of the optimizer": lambda loop: loop.optimizer.state_dict(),
+    "the model": lambda loop: loop.model,
+    "the optimizer": lambda loop: loop.optimizer,
+    "a copy of the model": lambda loop: copy.deepcopy(loop.model),
+    "a copy of the optimizer": lambda loop: copy.deepcopy(loop.optimizer),
+    "both in one": lambda loop: copy.deepcopy({"model": loop.model, "optimizer": loop.optimizer}),
+    "the model, pickled": lambda loop: pickle.loads(pickle.dumps(loop.model)),
+    "the random state": lambda loop: torch.get_rng_state(),
+}
 WEIGHTS = ("state_dict", "the model", "the optimizer", "a copy", "both in one")
 # What legitimately shows in what is saved while a remedy is on, and why it can't be otherwise.
 SHOWS = {
@@ -43,6 +58,13 @@ for file in sys.argv[2:]:
     optimizer.step()
     print(file)
 """
+
+
+def saved(thing: object) -> bytes:
+    """What torch.save writes of it."""
+    buffer = io.BytesIO()
+    torch.save(thing, buffer)
+    return buffer.getvalue()
 
 
 def switched_on(remedy: Remedy, loop: Training) -> Undo:
@@ -112,9 +134,10 @@ def test_after_detach_the_job_sees_what_it_saw_before(remedy: Remedy, optimizer:
         release(remedy)
 
     on_and_off()  # what torch itself loads or starts on the way is there from now on
-    before = visible_state(loop)
+    before, drawn = visible_state(loop.model, loop.optimizer, loop.loaders), torch.get_rng_state()
     on_and_off()
-    assert differing(before, visible_state(loop)) == {}
+    assert differing(before, visible_state(loop.model, loop.optimizer, loop.loaders)) == {}
+    assert torch.equal(torch.get_rng_state(), drawn)
 
 
 def test_a_fresh_process_without_us_loads_what_was_saved_and_nothing_is_on(tmp_path: Path) -> None:

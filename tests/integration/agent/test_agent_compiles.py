@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 JOB = """
 import sys, torch, torch._inductor.compile_fx
 from support.agent import agent_job
+from support.agent.visible import differing, visible_state
 torch._inductor.compile_fx.compile_fx = lambda graph, *_, **options: graph  # no C++ compiler starts
 torch.set_num_threads(1); torch.manual_seed(0)
 from torch import nn
@@ -37,16 +38,14 @@ def step():
 
 for _ in range(20):
     step()
-before = agent_job.snapshot(torch, model, optimizer)
+before = visible_state(model, optimizer)
 ended = agent_job.begin()
 steps = 20
 while ended.locked():
     step()
     steps += 1
 agent_job.wait_ended(ended)
-after = agent_job.snapshot(torch, model, optimizer)
-for name in before:
-    assert before[name] == after[name], (name, before[name], after[name])
+assert not (other := differing(before, visible_state(model, optimizer))), other
 torch.manual_seed(0)
 weights, seen = [each.detach().clone() for each in model.parameters()], model.seen
 model = Net()

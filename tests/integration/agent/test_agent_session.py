@@ -15,6 +15,7 @@ pytestmark = pytest.mark.integration
 JOB = """
 import json, os, sys, threading, time, torch
 from support.agent import agent_job
+from support.agent.visible import differing, visible_state
 torch.set_num_threads(1); torch.manual_seed(0)
 from torch import nn
 from torch.utils.data import DataLoader
@@ -45,13 +46,11 @@ def train_until(ended):
         step()
 
 def session(**options):
-    before = agent_job.snapshot(torch, model, optimizer)
+    before = visible_state(model, optimizer)
     ended = agent_job.begin(**options)
     train_until(ended)
     agent_job.wait_ended(ended)
-    now = agent_job.snapshot(torch, model, optimizer)
-    for name in before:
-        assert before[name] == now[name], (name, before[name], now[name])
+    assert not (other := differing(before, visible_state(model, optimizer))), other
     assert seen.last == "plain", "the remedy is still on"
     assert not [name for name in sys.modules if name.startswith("_autobrrr_")]
 
@@ -206,16 +205,14 @@ import {module} as planted
 def wrong(*args, **kwargs):
     raise ValueError("planted")
 right = planted.{cls}.{name}.__code__
-before = agent_job.snapshot(torch, model, optimizer)
+before = visible_state(model, optimizer)
 ended = agent_job.begin()
 for _ in range(30): step()
 planted.{cls}.{name}.__code__ = wrong.__code__  # also where the method is bound already
 train_until(ended)
 agent_job.wait_ended(ended)
 planted.{cls}.{name}.__code__ = right
-now = agent_job.snapshot(torch, model, optimizer)
-for name in before:
-    assert before[name] == now[name], (name, before[name], now[name])
+assert not (other := differing(before, visible_state(model, optimizer))), other
 """
 
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.integration
 JOB = """
 import os, time, torch
 from support.agent import agent_job
+from support.agent.visible import differing, visible_state
 torch.set_num_threads(1)
 from torch import nn
 from torch.autograd import profiler
@@ -36,18 +37,16 @@ def own(**options):
 def begin():
     global before, ended
     for _ in range(20): step()
-    before = agent_job.snapshot(torch, model, optimizer)
+    before = visible_state(model, optimizer)
     ended = agent_job.begin()
 
 def end():
     while ended.locked(): step()
     for _ in range(3): step()
     agent_job.wait_ended(ended)
-    now = agent_job.snapshot(torch, model, optimizer)
+    now = visible_state(model, optimizer)
     assert now["threads"] - before["threads"] in (0, 1)  # torch's profiler keeps one of its own
-    before["threads"] = now["threads"]
-    for name in before:
-        assert before[name] == now[name], (name, before[name], now[name])
+    assert not (other := differing({**before, "threads": now["threads"]}, now)), other
     assert not torch.autograd._profiler_enabled()
     assert not profiler._is_profiler_enabled
 

@@ -18,6 +18,7 @@ JOB = """
 import torch
 from torch import nn
 from support.agent import agent_job
+from support.agent.visible import differing, visible_state
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Dropout(), nn.BatchNorm1d(256), nn.Linear(256, 8))
@@ -29,13 +30,12 @@ def step():
     optimizer.step()
 
 for _ in range(20): step()
-before = agent_job.snapshot(torch, model, optimizer)
+before = visible_state(model, optimizer)
 ended = agent_job.begin()
 while ended.locked(): step()
 for _ in range(3): step()
 agent_job.wait_ended(ended)
-now = agent_job.snapshot(torch, model, optimizer)
-assert before == now, [name for name in before if before[name] != now[name]]
+assert not (other := differing(before, visible_state(model, optimizer))), other
 assert not torch.autograd._profiler_enabled()
 print("as before")
 """

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +15,8 @@ from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Remedy, Undo
 from support.agent.remedy_models import MODELS
+from support.agent.visible import UPDATES
 
-UPDATES = [module for name, module in sorted(sys.modules.items()) if name.startswith("torch.optim.")]
 Apply = Callable[[Job, Mapping[str, object]], Undo]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

@@ -1,26 +1,22 @@
-"""What a job's own code can see of itself and its process, in a form that compares; and what it can save."""
+"""What a job's own code can see of itself and its process, in a form that compares."""
 
-import copy
 import gc
-import io
 import os
-import pickle
 import resource
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, dataloader
 
-from support.agent.remedies import UPDATES, Training
-
+UPDATES = [module for name, module in sorted(sys.modules.items()) if name.startswith("torch.optim.")]
 CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
 HOOKS = (
     "_forward_hooks",
@@ -46,15 +42,17 @@ OPTIMIZER_HOOKS = (
 PLAIN = (int, float, str, bool, type(None), tuple, torch.dtype, torch.device)
 
 
-def visible_state(loop: Training) -> dict[str, object]:
-    """All of it, by name: objects by identity, plain values by themselves, tensors by kind."""
+def visible_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, loaders: Sequence[DataLoader[object]] = ()
+) -> dict[str, object]:
+    """All of it but random numbers: objects by identity, plain values by themselves, tensors by kind."""
     return {
-        "optimizer": optimizer_state(loop.optimizer),
-        "model": [list(_module_state(each)) for each in loop.model.modules()],
-        "keys": list(loop.model.state_dict()),
-        "parameters": [(*_tensor_kind(each), _values(vars(each))) for each in loop.model.parameters()],
-        "loaders": [_values(vars(each)) for each in loop.loaders],
-        "classes": [_values(vars(owner)) for owner in _patched_owners(loop)],
+        "optimizer": optimizer_state(optimizer),
+        "model": [list(_module_state(each)) for each in model.modules()],
+        "keys": list(model.state_dict()),
+        "parameters": [(*_tensor_kind(each), _values(vars(each))) for each in model.parameters()],
+        "loaders": [_values(vars(each)) for each in loaders],
+        "classes": [_values(vars(owner)) for owner in _patched_owners(model, optimizer)],
         "torch": _torch_state(),
         "compiler": {name: sys.modules[name].get_config_copy() for name in CONFIGS if name in sys.modules},
         "garbage": (
@@ -64,7 +62,7 @@ def visible_state(loop: Training) -> dict[str, object]:
             gc.get_debug(),
             list(gc.callbacks),
         ),
-        "process": _process_state(),
+        **_process_state(),
     }
 
 
@@ -85,42 +83,27 @@ def differing(one: dict[str, object], other: dict[str, object]) -> dict[str, tup
     return {name: (one[name], other[name]) for name in one if one[name] != other[name]}
 
 
-SAVES: dict[str, Callable[[Training], object]] = {
-    "state_dict of the model": lambda loop: loop.model.state_dict(),
-    "state_dict of the optimizer": lambda loop: loop.optimizer.state_dict(),
-    "the model": lambda loop: loop.model,
-    "the optimizer": lambda loop: loop.optimizer,
-    "a copy of the model": lambda loop: copy.deepcopy(loop.model),
-    "a copy of the optimizer": lambda loop: copy.deepcopy(loop.optimizer),
-    "both in one": lambda loop: copy.deepcopy({"model": loop.model, "optimizer": loop.optimizer}),
-    "the model, pickled": lambda loop: pickle.loads(pickle.dumps(loop.model)),
-    "the random state": lambda loop: torch.get_rng_state(),
-}
-
-
-def saved(thing: object) -> bytes:
-    """What torch.save writes of it."""
-    buffer = io.BytesIO()
-    torch.save(thing, buffer)
-    return buffer.getvalue()
-
-
 def _module_state(module: nn.Module) -> Iterator[object]:
     yield type(module), module.training
-    yield [(name, _kind(value)) for name, value in vars(module).items()]
+    # None in the slot for compiled calls: torch takes it for nothing there.
+    yield _values({k: v for k, v in vars(module).items() if (k, v) != ("_compiled_call_impl", None)})
     yield [list(getattr(module, name)) for name in HOOKS]
 
 
-def _patched_owners(loop: Training) -> list[object]:
+def _patched_owners(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[object]:
     return [
         torch,
         torch.Tensor,
         torch.autograd,
+        torch.amp.GradScaler,
         nn.Module,
         DataLoader,
+        dataloader._BaseDataLoaderIter,
+        dataloader._SingleProcessDataLoaderIter,
+        dataloader._MultiProcessingDataLoaderIter,
         torch.optim.Optimizer,
         *UPDATES,
-        *dict.fromkeys([type(loop.optimizer), *map(type, loop.model.modules())]),
+        *dict.fromkeys([type(optimizer), *map(type, model.modules())]),
     ]
 
 
@@ -157,7 +140,6 @@ def _torch_state() -> dict[str, object]:
             list(torch_optimizer._global_optimizer_pre_hooks),
             list(torch_optimizer._global_optimizer_post_hooks),
         ),
-        "random": torch.get_rng_state().tolist(),
     }
 
 
@@ -178,8 +160,11 @@ def _process_state() -> dict[str, object]:
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "folder": str(Path.cwd()),
         "children": Path("/proc/thread-self/children").read_text().split(),
-        "threads": (threading.active_count(), len(os.listdir("/proc/self/task"))),
-        "descriptors": len(os.listdir("/proc/self/fd")),
+        "Python's threads": threading.active_count(),
+        "threads": len(os.listdir("/proc/self/task")),
+        "descriptors": sorted(
+            os.readlink(each).split(":")[0] for each in Path("/proc/self/fd").iterdir() if each.exists()
+        ),
     }
 
 
