@@ -15,6 +15,7 @@ from autobrrr.agent.live_torch.patches import take_off_all
 from autobrrr.agent.loop.root_modules import RootModules
 from autobrrr.agent.loop.step_hook import Hot
 from autobrrr.agent.loop.step_marks import Marks
+from support.agent import fail
 
 ONES = torch.ones(2, 4)
 GRAPHS = torch._dynamo.utils.counters
@@ -29,10 +30,6 @@ class Net(nn.Module):
         self.frozen.eval()
         out: torch.Tensor = self.frozen(self.line(x)).relu()
         return out
-
-
-def fail(error: BaseException) -> None:
-    raise error
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.recipe_startup import LAST_STEP, RecipeStartup
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.registry import Refused, Undo
+from support.agent import fail
 from support.agent.remedies import remedy
 
 COMPILE = torch.compile
@@ -243,7 +244,7 @@ def searched_steps(roots: RootModules, step: Callable[[], object], saw_forward: 
 
 def test_a_model_that_is_replaced_later_is_found_again() -> None:
     job, models = Job(torch), [Net()]
-    roots = RootModules(job, raised)
+    roots = RootModules(job, fail)
     searched_steps(roots, lambda: models[0](torch.ones(2)), saw_forward=True)
     models[0] = Net()
     roots.check(0, saw_forward=False)
@@ -260,10 +261,6 @@ def test_a_loop_of_bare_tensors_settles_and_its_steps_are_sampled(loop: TrainLoo
     assert loop.steps.source == "backward"
     assert not loop.roots.searching
     assert loop.sampled_steps > 0
-
-
-def raised(error: BaseException) -> None:
-    raise error
 
 
 FOLDS, STEPS = root_modules.SEARCHES + 1, 100

@@ -8,6 +8,7 @@ from autobrrr.agent.loop.task_runner import Boundary, Measuring
 from autobrrr.agent.measure.collective_waits import CollectiveTask
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.wire import ring_layout
+from support.agent import fail
 
 US = 1_000
 SAMPLED = dict.fromkeys(ring_layout.SAMPLED_FIELDS, 0)
@@ -41,7 +42,7 @@ class Job:
         self.loop = SimpleNamespace(
             phases=PhaseClock(),
             hot=SimpleNamespace(owner=threading.get_ident()),
-            fail=_raise,
+            fail=fail,
             left=[],
             train_tid=threading.get_native_id(),
             last_phases=None,
@@ -85,10 +86,6 @@ def _counting(count: Callable[[], int]) -> SimpleNamespace:
     home = SimpleNamespace(_get_default_group=lambda: group)
     there = {"is_available": lambda: True, "is_initialized": lambda: True}
     return SimpleNamespace(distributed=SimpleNamespace(distributed_c10d=home, **there))
-
-
-def _raise(error: BaseException) -> None:
-    raise error
 
 
 def test_the_wait_for_gradients_is_that_of_its_own_step() -> None:

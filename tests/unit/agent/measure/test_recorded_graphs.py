@@ -11,6 +11,7 @@ from torch.nn.functional import mse_loss
 from autobrrr.agent.live_torch.module_call_slot import SLOT
 from autobrrr.agent.measure import recorded_graphs
 from autobrrr.agent.measure.recorded_graphs import RecordedGraphs
+from support.agent import fail
 
 X = torch.ones(4, 8)
 STEPS, LOOKS = 24, 10_000
@@ -18,10 +19,6 @@ STEPS, LOOKS = 24, 10_000
 
 def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-
-
-def fail(error: BaseException) -> None:
-    raise error
 
 
 class Forces(nn.Sequential):

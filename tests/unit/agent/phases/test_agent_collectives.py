@@ -10,6 +10,7 @@ import pytest
 
 from autobrrr.agent.measure.collective_waits import CollectiveCalls
 from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, NAMES, PhaseClock
+from support.agent import fail
 
 
 class Work:
@@ -51,17 +52,13 @@ def calls(phases: PhaseClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Colle
     distributed = types.ModuleType("torch.distributed")
     distributed._broadcast_coalesced = share_buffers  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, distributed.__name__, distributed)
-    found = CollectiveCalls(phases, threading.get_ident(), _raise)
+    found = CollectiveCalls(phases, threading.get_ident(), fail)
     found.put_on()
     yield found
     assert found.take_off() == []
     assert distributed._broadcast_coalesced is share_buffers  # type: ignore[attr-defined]
     for cls, before in BEFORE.items():
         assert dict(vars(cls)) == before
-
-
-def _raise(error: BaseException) -> None:
-    raise error
 
 
 def test_calls_and_waits_are_timed_and_calls_counted(calls: CollectiveCalls) -> None:

@@ -12,10 +12,6 @@ from autobrrr.agent.phases import batch_shapes, loader_watch
 from autobrrr.agent.wire import ring_layout
 
 
-def fail(error: BaseException) -> None:
-    raise error
-
-
 @pytest.mark.parametrize(("before", "after"), [(-1, 64), (32, 32)])
 def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, after: int) -> None:
     phases = SimpleNamespace(

@@ -14,6 +14,7 @@ from autobrrr.agent.phases.loader_watch import LoaderWatch, make_next
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.phases.phase_hooks import make_root
 from autobrrr.agent.phases.sampling_schedule import Bursts
+from support.agent import fail
 
 
 def shaped(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
@@ -38,10 +39,6 @@ def test_tokens_are_the_elements_of_the_first_batch_by_length_of_whole_numbers(
     batch: object, count: int
 ) -> None:
     assert token_count(batch) == count
-
-
-def fail(error: BaseException) -> None:
-    raise error
 
 
 @pytest.fixture

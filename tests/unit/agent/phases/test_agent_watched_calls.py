@@ -21,6 +21,7 @@ from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.phases.phase_hooks import PhaseHooks
 from autobrrr.agent.phases.sampled_step import FINITE, DeviceLoss
 from autobrrr.agent.remedies.model_calls.call_layers import Rank, is_taken, lead_through
+from support.agent import fail
 
 
 class OwnState(nn.Linear):
@@ -41,10 +42,6 @@ def test_the_batch_is_what_a_step_learns_from_not_what_it_acts_on() -> None:
         model(torch.ones(rows, 4))
         assert clock.samples == 2
     take_off()
-
-
-def fail(error: BaseException) -> None:
-    raise error
 
 
 def saved(model: nn.Module) -> nn.Module:
