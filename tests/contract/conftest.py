@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from autobrrr.agent.remedies.families import REGISTRY
 from support import examples
 
 examples.load()
@@ -21,12 +20,3 @@ def machine_as_before(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Iter
     gc.unfreeze()
     if enabled:
         gc.enable()
-
-
-@pytest.fixture(scope="module")
-def nothing_compiled_stays() -> Iterator[None]:
-    yield
-    import torch  # whoever only hands out tests does without
-
-    for release in {remedy.release for remedy in REGISTRY.values() if remedy.release is not None}:
-        release(torch)

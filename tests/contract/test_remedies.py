@@ -12,7 +12,7 @@ from support.agent.remedies import UNDONE, job_for, options_of, pairs, picture, 
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("first_order", "machine_as_before", "no_kernels", "nothing_compiled_stays"),
+    pytest.mark.usefixtures("first_order", "machine_as_before", "no_kernels"),
 ]
 
 DEVICES = [

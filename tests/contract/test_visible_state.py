@@ -17,7 +17,7 @@ from support.agent.visible import differing, optimizer_state, visible_state
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("first_order", "machine_as_before", "no_kernels", "nothing_compiled_stays"),
+    pytest.mark.usefixtures("first_order", "machine_as_before", "no_kernels"),
 ]
 
 SAVES: dict[str, Callable[[Training], object]] = {

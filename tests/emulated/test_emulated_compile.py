@@ -1,23 +1,13 @@
 """`compile.reduce_overhead` with torch's real compiler: replays, and gradients accumulated over them."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
-from autobrrr.agent.remedies.compile import compile_models
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import WatchedUndo
 from support.agent.remedies import picture, training
 
 pytestmark = [pytest.mark.usefixtures("device", "first_order"), pytest.mark.timeout(300)]
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled_stays() -> Iterator[None]:
-    yield
-    compile_models._release(torch)
-    torch._dynamo.utils.counters.clear()
 
 
 def test_gradients_accumulate_over_replays_and_lie_outside_their_memory() -> None:

@@ -3,12 +3,9 @@
 The contract suite runs them there as well. Until this has run on a device they count as unproven.
 """
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
-from autobrrr.agent.remedies.compile import compile_models as compile_module
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused, Undo, WatchedUndo
 from support.agent.remedies import Training, picture, training
@@ -16,13 +13,6 @@ from support.agent.remedies import Training, picture, training
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.usefixtures("first_order")]
 
 COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune")
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled_before_or_after() -> Iterator[None]:
-    yield
-    compile_module._release(torch)
-    torch._dynamo.utils.counters.clear()
 
 
 def switched_on(name: str, loop: Training, **options: object) -> Undo:

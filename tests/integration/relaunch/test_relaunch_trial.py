@@ -136,16 +136,8 @@ def test_a_script_that_never_trains_is_given_up_and_one_that_ignores_term_is_kil
 
 def test_a_remedy_that_can_t_be_applied_is_an_ending(tmp_path: Path, start: Start) -> None:
     launch = relaunch.launch(relaunch.script(tmp_path / "user"))
-    plan = {"remedies": [{"name": "optimizer.fused", "options": {}}]}
-    trial = start(
-        TrialLaunch(
-            command=launch.command,
-            environment=launch.environment,
-            folder=launch.folder,
-            plan=plan,
-            remedies=("optimizer.fused",),
-        )
-    )
+    plan: dict[str, object] = {"remedies": [{"name": "optimizer.fused", "options": {}}]}
+    trial = start(replace(launch, plan=plan, remedies=("optimizer.fused",)))
     assert not trial.warm_up()
     assert trial.ending.kind == "not_applied"
     assert trial.ending.why.startswith("optimizer.fused: ")

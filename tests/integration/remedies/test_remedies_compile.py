@@ -5,29 +5,24 @@ import gc
 import logging
 import pickle
 import weakref
-from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import nn
 
 from autobrrr.agent.live_torch.compiled_code import compiled_graphs
-from autobrrr.agent.remedies.compile import compile_models as compile_module
 from autobrrr.agent.remedies.compile.compile_models import RARE, STORM, WARM_UP_STEPS
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused, WatchedUndo
 from support.agent.remedies import Training, loop_of, picture, training
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900), pytest.mark.usefixtures("first_order")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("first_order", "one_thread"),
+]
 
 DEFAULT, REGIONAL = REGISTRY["compile.default"], REGISTRY["compile.regional"]
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_compiled(one_thread: None) -> Iterator[None]:
-    yield
-    compile_module._release(torch)
-    torch._dynamo.utils.counters.clear()
 
 
 def switched_on(loop: Training, **options: object) -> WatchedUndo:

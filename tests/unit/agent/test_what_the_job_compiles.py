@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,15 +30,6 @@ class Net(nn.Module):
         self.frozen.eval()
         out: torch.Tensor = self.frozen(self.line(x)).relu()
         return out
-
-
-@pytest.fixture(autouse=True)
-def _anew() -> Iterator[None]:
-    torch._dynamo.reset()
-    GRAPHS.clear()
-    yield
-    torch._dynamo.reset()
-    GRAPHS.clear()
 
 
 def compiled(model: nn.Module) -> object:

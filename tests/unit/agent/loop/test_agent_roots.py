@@ -28,15 +28,11 @@ HOOKS = torch_modules._global_forward_pre_hooks
 
 @pytest.fixture(autouse=True)
 def without_a_name(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In a job the agent's modules are not to be imported; dynamo starts from nothing."""
+    """In a job the agent's modules are not to be imported."""
     monkeypatch.setitem(vars(root_modules), "__name__", "_autobrrr_0")
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
     HOOKS.clear()  # a plan of another test stays until its process ends
     yield
     HOOKS.clear()
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
 
 
 class Net(nn.Module):
