@@ -11,24 +11,12 @@ from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration
-JOB = """
-import torch
-from torch import distributed
-distributed.init_process_group("gloo")
-torch.set_num_threads(1)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
-optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-while True:
-    optimizer.zero_grad()
-    model(torch.randn(6, 64)).square().mean().backward()
-    optimizer.step()
-"""
 
 
 @pytest.mark.parametrize("walled", [False, True])
 def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(JOB)
-    command = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "job.py")
+    job = (str(training.JOBS / "ranks.py"), "--until", "never")
+    command = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", *job)
     launched = TrialLaunch(command=command, environment=training.environment(tmp_path), folder=tmp_path)
     with relaunch.factory(tmp_path, launched, walled=walled) as stable:
         try:
@@ -40,7 +28,7 @@ def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp
             trial.pause()
         for trial in trials:
             assert (trial.witnesses.facts.rank, trial.witnesses.facts.world_size) == (0, 2)
-            assert trial.samples == 12
+            assert trial.samples == 32
             found = block(trial)
             assert len(found.steps) >= 4
             assert len(trial.family) >= 3
