@@ -69,10 +69,15 @@ def open_in(pid: int, path: str, flags: int, proc: Path = Path("/proc")) -> int:
     return fd
 
 
+def peer(link: socket.socket) -> tuple[int, int]:
+    """Pid, 0 where it can't be seen from here, and uid of the process at the other end of a Unix socket."""
+    pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
 def peer_uid(link: socket.socket) -> int:
     """Uid of the process at the other end of a Unix socket."""
-    _, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return int(uid)
+    return peer(link)[1]
 
 
 def listen(path: Path, backlog: int) -> socket.socket:

@@ -67,7 +67,7 @@ def given_value(command: Sequence[str], flag: str, declared: Mapping[str, Declar
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, conflict_handler="resolve")
     for name, each in [*declared.items(), (flag, known)]:  # the last one has its spellings to itself
         takes = {"action": "store_true"} if each.switch else {"nargs": "?", "const": True}
-        parser.add_argument(*(each.spellings or (name,)), dest=name, **takes)  # type: ignore[arg-type]
+        parser.add_argument(*(each.spellings or (name,)), dest=name, **takes)
     words = list(command)
     try:
         read, _ = parser.parse_known_args(words[own_words(words) or 0 :])

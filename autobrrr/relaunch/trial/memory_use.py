@@ -132,7 +132,7 @@ def by_line(seen: list[tuple[int, int]], batch: int) -> int | None:
     if len(set(batches)) < 2:
         return None
     each, fixed = np.polyfit(batches, counts, 1)
-    return round(fixed + each * batch if each > 0 else counts.mean())
+    return round(float(fixed + each * batch if each > 0 else counts.mean()))
 
 
 def size(count: float) -> str:

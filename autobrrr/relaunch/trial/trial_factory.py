@@ -5,7 +5,6 @@ In: the command, the space, variables. Out: running trials. The study's folder g
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
@@ -60,9 +59,7 @@ class TrialFactory:
         make_private(self.runtime)
         sweep(self.runtime)
         self.home = self.runtime / f"{FOLDER_PREFIX}{secrets.token_hex(8)}"
-        make_private(self.home)
-        self._held = os.open(self.home, os.O_RDONLY | os.O_DIRECTORY)
-        folders.is_held(self._held)
+        self._held = folders.make_held(self.home)
         (self.home / "inductor").mkdir(mode=0o700)
         return self
 
@@ -129,8 +126,4 @@ class TrialFactory:
 def sweep(runtime: Path) -> None:
     """Take away the folders of studies that were killed: nobody holds them any more."""
     for folder in runtime.glob(f"{FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError):  # a living study's, or another user's
-            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            if not folders.is_held(held):
-                shutil.rmtree(folder, ignore_errors=True)
-            os.close(held)
+        folders.remove_unheld(folder)
