@@ -181,7 +181,7 @@ def _cells(line: Row) -> int:
 
 def boxed(title: str, rows: Sequence[Row], width: int, height: int, note: str = "") -> list[Row]:
     """Rows in a box of `width` x `height` cells; `note` stands at the right of its upper edge."""
-    inside = width - EDGES
+    inside, title = width - EDGES, readable(title)
     note = clipped(note, max(0, inside - len(title) - 4))
     tail = f" {note} ─" if note else ""
     line = "─" * max(0, width - 4 - len(title) - cell_len(tail))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autobrrr.client.session_client import join
 from autobrrr.quantities import clock, duration, share, size
-from autobrrr.records import JobLine
+from autobrrr.records import JobLine, limited_by
 from autobrrr.records.busy_words import busy_words
-from autobrrr.report.page_model import Cell, PageTable, Tone, figure
-from autobrrr.report.page_rows import detail_cells, page_rows
+from autobrrr.report.page_model import Cell, Line, LineGroup, PageTable, Tone, figure
+from autobrrr.report.page_rows import ScreenPart, page_rows
+from autobrrr.report.pages.diagnosis_parts import verdict_lines
 from autobrrr.report.text_bars import sparkline
-from autobrrr.report.text_rows import BLANK, EDGES, Page, Row, boxed, clipped, facts, piece, row, wrapped
+from autobrrr.report.text_rows import EDGES, boxed, clipped, piece, plain, row
 from autobrrr_tui.panes import glance_parts as parts
 from autobrrr_tui.screens.key_bar import HELP, keys_line
 from autobrrr_tui.screens.list_screen import ListScreen
@@ -25,6 +26,7 @@ from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 
 EVERY_S = 2.0
+GAIN_CELLS = 120
 PREVIEW = 8  # rows of the box about the job under the cursor
 ListJobs = Callable[[], list[JobLine]]
 Enter = Callable[[int], Source]
@@ -44,12 +46,7 @@ class TopScreen(ListScreen):
         self._left = threading.Event()
         self._told = ""
 
-    @property
-    def table(self) -> PageTable:
-        return jobs_table([])
-
     def on_mount(self) -> None:
-        self.query_one("#head").display = False
         self.draw()
         threading.Thread(target=self._watch, name="jobs", daemon=True).start()
 
@@ -105,63 +102,30 @@ class TopScreen(ListScreen):
     def draw(self) -> None:
         width, tall = self.size.width, self.size.height
         self._show("modes", [row(piece(" autobrrr  ", "strong"), "training jobs on this machine")])
-        aside = detail_cells(width) if self._jobs else 0
-        self._body.show(self._page(width - aside - bool(aside)))
-        known = self._known(aside or width, tall - 3 if aside else PREVIEW * (tall // 3 >= PREVIEW))
-        self.query_one("#detail").styles.width = aside
-        self._show("detail", known if aside else [])
-        self._show("below", [] if aside else known, 0 if aside else len(known))
-        self._note_or_search(row(piece(clipped(f" {self._told}", width), "warn")))
+        more = {str(job.pid): more_of(job, self._views.get(job.pid)) for job in self._jobs or []}
+        is_wide = self._list(self._table(more), width, tall - 4)
         job = self._picked()
+        known = [] if job is None or is_wide or tall // 3 < PREVIEW else more[str(job.pid)]
+        rows = page_rows([LineGroup(lines=known)], width - EDGES).rows if known else []
+        name = "" if job is None else clipped(f"{job.script or '?'} (pid {job.pid})", max(8, width - 8))
+        self._show("below", boxed(name, rows, width, PREVIEW) if rows else [], PREVIEW if rows else 0)
+        self._note_or_search(row(piece(clipped(f" {self._told}", width), "warn")))
         enters = "go in" if job is not None and job.attached else "attach and go in"
         can = frozenset({"search", "sort", *(["enter"] if job is not None else [])})
         self._show("keys", [keys_line(width, can, {"enter": enters})])
 
-    def _page(self, width: int) -> Page:
+    def _table(self, more: Mapping[str, Sequence[Line]]) -> Sequence[ScreenPart]:
         if self._jobs is None:
-            return Page(rows=[BLANK, row(piece("  looking for training jobs ...", "dim"))])
+            return [Line(text="looking for training jobs ...", tone="muted")]
         if not self._jobs:
-            return Page(
-                rows=[
-                    BLANK,
-                    row("  no training job on this machine (processes with PyTorch that are ours to read)"),
-                    row(piece("  autobrrr top --demo plays a recorded session", "dim")),
-                ]
-            )
-        lines = [
+            none = "no training job on this machine (processes with PyTorch that are ours to read)"
+            return [Line(text=none), Line(text="autobrrr top --demo plays a recorded session", tone="muted")]
+        rows = [
             job_row(job, self._views.get(job.pid), self._medians.get(job.pid, ()), self._cpu.get(job.pid))
             for job in sorted(self._jobs, key=lambda job: (job.job or str(job.pid), job.rank or 0, job.pid))
         ]
-        page = page_rows([jobs_table(lines)], width, self._choice)
-        return Page(rows=[BLANK, *page.rows], picks={at + 1: key for at, key in page.picks.items()})
-
-    def _known(self, width: int, height: int) -> list[Row]:
-        """Verdict and gain of the job under the cursor, in a box."""
-        job = self._picked()
-        view = None if job is None else self._views.get(job.pid)
-        if job is None or not height:
-            return []
-        name = f"{job.script or '?'} (pid {job.pid})"
-        inside = width - EDGES
-        judged = view is not None and view.snapshot is not None
-        if view is not None and view.snapshot is not None:
-            rows = [
-                *parts.verdict(view, inside),
-                *(row(piece(line, "warn")) for line in wrapped(busy_words(view.snapshot), inside, 2)),
-                *parts.gain(view, inside).rows,
-            ]
-        elif job.attachable:
-            rows = [row("not attached: Enter attaches and shows it")]
-        else:
-            rows = [row(piece(line, "dim")) for line in wrapped(job.why or "", inside, 3)]
-        if height > PREVIEW or not judged:
-            known = [
-                ("user", job.user or "", "plain"),
-                ("age", "" if job.age_ns is None else clock(job.age_ns), "plain"),
-                ("script", " ".join(filter(None, (job.script, job.arguments))), "plain"),
-            ]
-            rows += [BLANK, *facts(known, inside)]
-        return boxed(clipped(name, max(8, width - 8)), rows, width, height)
+        keys = [cells[0].text for cells in rows]
+        return [PageTable(title="", heads=HEADS, rows=rows, keys=keys, more=more, tall=1)]
 
     def _picked(self) -> JobLine | None:
         return next((each for each in self._jobs or [] if str(each.pid) == self._body.picked), None)
@@ -175,9 +139,22 @@ HEADS = (
 STATES: dict[str, Tone] = {"attached": "better", "not ready": "muted"}
 
 
-def jobs_table(rows: Sequence[Sequence[Cell]]) -> PageTable:
-    """The table; the row of a job can be chosen by its pid."""
-    return PageTable(title="", heads=HEADS, rows=rows, keys=[cells[0].text for cells in rows], tall=1)
+def more_of(job: JobLine, view: View | None) -> list[Line]:
+    """Verdict and gain of a job that has a session, else what keeps it from one."""
+    script = Line(name="script", text=" ".join(filter(None, (job.script, job.arguments))))
+    found = None if view is None else view.snapshot
+    if view is None or found is None:
+        told = "not attached: Enter attaches and shows it" if job.attachable else job.why or ""
+        return [Line(name="state" if job.attachable else "why", text=told), script]
+    sure = f"{limited_by(found)} ({found.limit_confidence} confidence)"
+    gain = parts.gain(view, GAIN_CELLS)
+    return [
+        Line(name="verdict", text=found.reason if found.limit == "unknown" else sure, tone="head"),
+        *(each for each in verdict_lines(found) if each.name != "step"),
+        Line(name="machine", text=busy_words(found), tone="warn"),
+        Line(name=gain.head, text="; ".join(plain(each) for each in gain.rows)),
+        script,
+    ]
 
 
 def job_row(

@@ -12,8 +12,17 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from autobrrr.report.page_model import PageTable
-from autobrrr.report.page_rows import UNCHANGED, ListChoice, sorting
-from autobrrr.report.text_rows import Page, Row
+from autobrrr.report.page_rows import (
+    UNCHANGED,
+    ListChoice,
+    ScreenPart,
+    chosen_table,
+    detail_cells,
+    details,
+    page_rows,
+    sorting,
+)
+from autobrrr.report.text_rows import EDGES, Page, Row, boxed, clipped
 from autobrrr_tui.screens.key_bar import KEYS
 from autobrrr_tui.widgets.row_widget import Lines
 
@@ -39,6 +48,7 @@ class ListScreen(Screen[None]):
         super().__init__()
         self.mode = mode
         self._choices: dict[str, ListChoice] = {}  # of each mode
+        self._parts: Sequence[ScreenPart] = []  # of the page that is shown
 
     def compose(self) -> ComposeResult:
         yield Lines(id="modes")
@@ -56,7 +66,7 @@ class ListScreen(Screen[None]):
     @property
     def table(self) -> PageTable | None:
         """The list of this mode, where it has one."""
-        raise NotImplementedError
+        return chosen_table(self._parts)
 
     def on_resize(self) -> None:
         self.draw()
@@ -118,6 +128,21 @@ class ListScreen(Screen[None]):
     @property
     def _choice(self) -> ListChoice:
         return self._choices.get(self.mode, UNCHANGED)
+
+    def _list(self, parts: Sequence[ScreenPart], width: int, room: int) -> bool:
+        """The page of the mode; on a wide screen, which is told, the details of what is chosen beside it."""
+        self._parts = parts
+        beside = 0 if self.table is None else detail_cells(width)
+        page = page_rows(parts, width - beside - bool(beside), self._choice)
+        if not page.picks:
+            page, beside = page_rows(parts, width, self._choice), 0
+        detail = self.query_one("#detail", Lines)
+        detail.styles.width = beside
+        self._body.show(page)
+        if beside and self._body.picked is not None:
+            known = details(parts, self._body.picked, beside - EDGES)
+            detail.show(Page(rows=boxed(clipped(self._body.picked, beside - 8), known, beside, room)))
+        return bool(beside)
 
     def _choose(self, choice: ListChoice) -> None:
         """Another search or sort of this mode's list."""

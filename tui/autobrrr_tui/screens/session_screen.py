@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
 
@@ -14,10 +14,9 @@ from autobrrr.client.session_client import Client
 from autobrrr.records import verdict_line
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import RemedyChoice
-from autobrrr.report.page_model import PageTable
-from autobrrr.report.page_rows import ScreenPart, chosen_table, detail_cells, details, page_rows
+from autobrrr.report.page_rows import detail_cells, details
 from autobrrr.report.pages.tuning_parts import label
-from autobrrr.report.text_rows import BLANK, EDGES, Page, Row, boxed, clipped, piece, row
+from autobrrr.report.text_rows import BLANK, Row, clipped, piece, row
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.panes.mode_panes import PANES, ModePane
@@ -74,7 +73,6 @@ class SessionScreen(ListScreen):
         self._export_to, self._clock_s = export_to, clock_s
         self._for_s, self._leave_when_refused = for_s, leave_when_refused
         self._told, self._told_s = "", 0.0
-        self._parts: Sequence[ScreenPart] = []  # of the page that is shown
 
     def on_mount(self) -> None:
         self.draw()
@@ -226,10 +224,6 @@ class SessionScreen(ListScreen):
     def _pane(self) -> ModePane:
         return PANES[self.mode]
 
-    @property
-    def table(self) -> PageTable | None:
-        return chosen_table(self._parts)
-
     def _line(self) -> tuning_pane.RemedyRow | None:
         """The remedy that is chosen, where mode 3 is open."""
         if self.mode != "tuning":
@@ -291,26 +285,13 @@ class SessionScreen(ListScreen):
         self._show("modes", [modes_line(self.mode, width)])
         self._show("head", head, len(head))
         try:
-            self._list(width, self.size.height - len(head) - 3)
+            room = self.size.height - len(head) - 3
+            self._list(self._pane.parts(self.view, room), width, room)
         except (ArithmeticError, LookupError, ValueError) as error:  # figures of a damaged recording, say
             self._show("body", [row(piece(f"  these figures can't be drawn ({error})", "warn"))])
         now = {"pause": "go on"} if view.paused else {}
         keys = keys_line(width, self._able(), now | ({"tune": "stop"} if view.tuning else {}))
         self._show("keys", [SEARCHING if self._note_or_search(self._note(width)) else keys])
-
-    def _list(self, width: int, room: int) -> None:
-        """The page of the mode; on a wide screen the details of what is chosen beside it."""
-        self._parts = self._pane.parts(self.view, room)
-        beside = 0 if self.table is None else detail_cells(width)
-        page = page_rows(self._parts, width - beside - bool(beside), self._choice)
-        if not page.picks:
-            page, beside = page_rows(self._parts, width, self._choice), 0
-        detail = self.query_one("#detail", Lines)
-        detail.styles.width = beside
-        self._body.show(page)
-        if beside and self._body.picked is not None:
-            known = details(self._parts, self._body.picked, beside - EDGES)
-            detail.show(Page(rows=boxed(clipped(self._body.picked, beside - 8), known, beside, room)))
 
     def _able(self) -> frozenset[str]:
         """The keys that do something in this mode."""
