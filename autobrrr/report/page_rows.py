@@ -25,7 +25,6 @@ from autobrrr.report.text_rows import (
     Piece,
     Row,
     clipped,
-    facts,
     heading,
     labelled,
     middled,
@@ -129,7 +128,6 @@ def _rows(part: Line | LineGroup | Bar | Drawn, width: int) -> Sequence[Row]:
         named = [row(piece(f"  {part.name.rstrip(':')}:"))] if part.name else []
         return [*named, *(row(piece(f"    {line}", "accent")) for line in part.text.splitlines())]
     lines = [part] if isinstance(part, Line) else part.lines
-    named = [(each.name, _noted(each), tone(each.tone)) for each in lines if each.name]
     mark = "- " if isinstance(part, LineGroup) else ""
     said = [
         row(piece(f"  {' ' * len(mark) if at else mark}{text}", tone(each.tone)))
@@ -137,7 +135,18 @@ def _rows(part: Line | LineGroup | Bar | Drawn, width: int) -> Sequence[Row]:
         if not each.name
         for at, text in enumerate(wrapped(_noted(each), width - 4 - len(mark)))
     ]
-    return [*said, *(row("  ", *each) for each in facts(named, width - 4))] if named else said
+    return [*said, *(row("  ", *each) for each in facts([each for each in lines if each.name], width - 4))]
+
+
+def facts(lines: Sequence[Line], cells: int) -> list[Row]:
+    """Names and what is known of them, wrapped; what was not measured is left out."""
+    names = max((len(each.name) for each in lines), default=0) + 2
+    return [
+        row(piece(f"{'' if at else each.name:<{names}}", "dim"), piece(text, tone(each.tone)))
+        for each in lines
+        if each.text not in ("", "-")
+        for at, text in enumerate(wrapped(_noted(each), max(10, cells - names)))
+    ]
 
 
 def _noted(line: Line) -> str:
@@ -182,19 +191,21 @@ def sorting(table: PageTable) -> list[int]:
     return [at for at, head in enumerate(table.heads) if _name(head) and "-" not in head[:3]]
 
 
-def details(parts: Sequence[ScreenPart], key: str, width: int) -> list[Row]:
+def details(parts: Sequence[ScreenPart], key: str) -> list[Line]:
     """All that is known of one row: its cells by their heads, and what else its table holds."""
     table = chosen_table(parts)
     if table is None or key not in table.keys:
         return []
     cells = table.rows[list(table.keys).index(key)]
+    more = table.more.get(key, ())
+    told = {"", *(line.name for line in more)}
+    heads = list(map(_name, table.heads))
     known = [
-        (_name(head), cell.text, tone(cell.tone))
-        for head, cell in zip(table.heads, cells, strict=True)
-        if _name(head)
+        Line(name=head, text=cell.text, tone=cell.tone)
+        for head, cell in zip(heads, cells, strict=True)
+        if head not in told
     ]
-    more = [(line.name, line.text, tone(line.tone)) for line in table.more.get(key, ())]
-    return facts([each for each in known if each[0] not in {name for name, _, _ in more}] + more, width)
+    return [*known, *more]
 
 
 def detail_cells(width: int) -> int:

@@ -49,17 +49,6 @@ def labelled(name: str, *pieces: Piece | str) -> Row:
     return ((f"  {name:<{LABEL}}", "dim", ""), *row(*pieces))
 
 
-def facts(known: Sequence[tuple[str, str, Tone]], cells: int) -> list[Row]:
-    """Names and what is known of them, wrapped; what was not measured is left out."""
-    names = max(len(name) for name, _, _ in known) + 2
-    return [
-        row(piece(f"{name if at == 0 else '':<{names}}", "dim"), piece(part, tone))
-        for name, text, tone in known
-        if text not in ("", "-")
-        for at, part in enumerate(wrapped(text, max(10, cells - names)))
-    ]
-
-
 def heading(text: str) -> Row:
     return row(piece(f"  {text}", "head"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from autobrrr.report.page_model import Line
 from autobrrr.report.text_rows import Piece, Row, piece
 from autobrrr_tui.panes.tuning_pane import RemedyRow
 from autobrrr_tui.view_state import View
@@ -44,10 +45,10 @@ KEYS = tuple(
 )  # fmt: skip
 SPARE = ("probe", "window", "export", "sort", "search", "enter", "apply")  # left out in this order
 HELP = (
-    ("0 to 6, Esc", f"modes: {', '.join(MODES)}"),
-    *((key.key, key.means) for key in KEYS if key.action != "help"),
-    ("up, down", "choose, scroll"),
-    ("Ctrl-P", "all commands by name"),
+    Line(name="0 to 6, Esc", text=f"modes: {', '.join(MODES)}"),
+    *(Line(name=key.key, text=key.means) for key in KEYS if key.action != "help"),
+    Line(name="up, down", text="choose, scroll"),
+    Line(name="Ctrl-P", text="all commands by name"),
 )
 
 

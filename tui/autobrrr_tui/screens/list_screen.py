@@ -19,6 +19,7 @@ from autobrrr.report.page_rows import (
     chosen_table,
     detail_cells,
     details,
+    facts,
     page_rows,
     sorting,
 )
@@ -140,7 +141,7 @@ class ListScreen(Screen[None]):
         detail.styles.width = beside
         self._body.show(page)
         if beside and self._body.picked is not None:
-            known = details(parts, self._body.picked, beside - EDGES)
+            known = facts(details(parts, self._body.picked), beside - EDGES)
             detail.show(Page(rows=boxed(clipped(self._body.picked, beside - 8), known, beside, room)))
         return bool(beside)
 

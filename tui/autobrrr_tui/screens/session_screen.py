@@ -113,7 +113,7 @@ class SessionScreen(ListScreen):
             self.action_mode("glance")
 
     def action_enter(self) -> None:
-        picked, parts = self._body.picked, self._pane.parts
+        picked = self._body.picked
         if self.mode == "glance":
             self.action_mode("diagnosis")
         elif picked is not None:
@@ -121,11 +121,7 @@ class SessionScreen(ListScreen):
             name = picked if line is None else line.remedy.remedy
             known = {each.remedy.doc for each in tuning_pane.lines(self.view)}  # in the details already
             said = meaning_of(name, known) if self._pane.explained else []
-
-            def lead(width: int) -> list[Row]:
-                return details(parts(self.view, self.size.height), picked, width)
-
-            self.app.push_screen(TextScreen(picked, said, lead))
+            self.app.push_screen(TextScreen(picked, [*details(self._parts, picked), *said]))
 
     def action_copy(self) -> None:
         text = self._copied()

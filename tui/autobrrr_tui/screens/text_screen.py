@@ -14,19 +14,18 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 
 from autobrrr.records.record_base import Limit, Regime
+from autobrrr.report.page_model import Line
+from autobrrr.report.page_rows import facts
 from autobrrr.report.pages.diagnosis_parts import meaning
-from autobrrr.report.text_rows import BLANK, LABEL, Page, Row, heading, piece, plain, row, wrapped
+from autobrrr.report.text_rows import BLANK, Page, Row, heading, piece, plain, row, wrapped
 from autobrrr_tui.view_state import View
 from autobrrr_tui.widgets.row_widget import Lines
-
-KEY_CELLS = 17
 
 
 class TextScreen(ModalScreen[None]):
     """Closes on Escape, Enter, q or ?, which may open another page in its place.
 
     Args:
-        lead: What stands above the paragraphs, for so many cells.
         turn: Opens the page that ? shows next.
     """
 
@@ -42,12 +41,11 @@ class TextScreen(ModalScreen[None]):
     def __init__(
         self,
         title: str,
-        paragraphs: Sequence[tuple[str, str]] = (),
-        lead: Callable[[int], list[Row]] | None = None,
+        lines: Sequence[Line],
         turn: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
-        self._title, self._paragraphs, self._lead, self._turn = title, paragraphs, lead, turn
+        self._title, self._lines, self._turn = title, lines, turn
 
     def compose(self) -> ComposeResult:
         yield Lines(id="page")
@@ -73,24 +71,18 @@ class TextScreen(ModalScreen[None]):
         width = max(20, self.size.width - 8)
         closes = "Esc closes, down scrolls" + (", ? explains this page" if self._turn is not None else "")
         rows: list[Row] = [row(*heading(self._title), piece(f"   {closes}", "dim")), BLANK]
-        if self._lead is not None:
-            rows += [*(row("  ", *line) for line in self._lead(width - 2)), BLANK]
-        names = LABEL if self._lead is not None else KEY_CELLS
-        for name, text in self._paragraphs:
-            lines = wrapped(text, width - names - 5)
-            for i, line in enumerate(lines):
-                rows.append(row(piece(f"  {name if i == 0 else '':<{names}} ", "key"), line))
+        rows += [row("  ", *line) for line in facts(self._lines, width - 2)]
         self.query_one("#page", Lines).show(Page(rows=rows))
 
 
-def meaning_of(name: str, known: Set[str]) -> list[tuple[str, str]]:
-    """The paragraphs of an explanation that are not known yet; none of what the glossary does not hold."""
+def meaning_of(name: str, known: Set[str]) -> list[Line]:
+    """What an explanation says that is not known yet; nothing of what the glossary does not hold."""
     found = meaning(name)
     if found is None:
         return []
-    guards = [("guards" if i == 0 else "", guard) for i, guard in enumerate(found.guards)]
-    means = [] if found.meaning in known else [("means", found.meaning)]
-    return [*means, ("from", found.source), *guards]
+    guards = [Line(name="" if i else "guards", text=guard) for i, guard in enumerate(found.guards)]
+    means = [] if found.meaning in known else [Line(name="means", text=found.meaning)]
+    return [*means, Line(name="from", text=found.source), *guards]
 
 
 class Ask(ModalScreen[bool]):
@@ -172,9 +164,10 @@ def words_of(view: View, rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys([*named, *shown]))
 
 
-def word_of(name: str) -> list[tuple[str, str]]:
+def word_of(name: str) -> list[Line]:
     """A word with the first sentence of what it means."""
     found = meaning(name)
     if found is None:
         return []
-    return [(found.name.replace("_", " "), found.meaning.split(". ")[0].rstrip(".") + ".")]
+    first = found.meaning.split(". ")[0].rstrip(".")
+    return [Line(name=found.name.replace("_", " "), text=f"{first}.")]
