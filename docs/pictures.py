@@ -13,10 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tui")]
 
-from autobrrr_tui.__main__ import RECORDING  # noqa: E402
 from autobrrr_tui.app import AutobrrrApp  # noqa: E402
 from autobrrr_tui.screens.session_screen import SessionScreen, Updated  # noqa: E402
-from autobrrr_tui.sources.replay_source import ReplaySource, read  # noqa: E402
+from autobrrr_tui.sources.replay_source import RECORDING, ReplaySource, read  # noqa: E402
 
 IMAGES = Path(__file__).parent / "images"
 SIZES = ((60, 16), (80, 24), (120, 40), (200, 60))

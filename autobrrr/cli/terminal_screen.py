@@ -61,9 +61,9 @@ def session_file(name: str) -> Path:
         UsageError: there is none.
     """
     if name == SHIPPED:
-        import autobrrr_tui
+        from autobrrr_tui.sources.replay_source import RECORDING
 
-        return Path(autobrrr_tui.__file__).parent / "recordings" / "demo.jsonl.gz"
+        return RECORDING
     if os.path.isfile(name):
         return Path(name)
     return logged_session(name)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Shares, Verdict
-from autobrrr_tui import __main__ as demo
-from autobrrr_tui.sources.replay_source import ReplaySource, ViewReader, read
+from autobrrr_tui.sources.replay_source import RECORDING, ReplaySource, ViewReader, read
 from autobrrr_tui.view_state import ScreenStanding, View
 from docs.recording import placeless
 from support.screens import tui
@@ -140,7 +139,7 @@ def test_a_played_session_waits_as_long_as_it_took_but_not_for_gaps(tmp_path: Pa
 
 
 def test_the_recording_that_ships_is_a_whole_session_of_a_real_job() -> None:
-    entries = read(demo.RECORDING)
+    entries = read(RECORDING)
     reader = ViewReader()
     for at_s, found in entries:
         reader.take(at_s, found)
@@ -151,11 +150,11 @@ def test_the_recording_that_ships_is_a_whole_session_of_a_real_job() -> None:
     assert view.tuned.interval[0] > 1, "proven by a confirmation run"
     assert view.details.recipe is not None
     assert len([found for _, found in entries if isinstance(found, Diagnosis)]) > 20
-    assert len(demo.RECORDING.read_bytes()) < 200_000
+    assert len(RECORDING.read_bytes()) < 200_000
 
 
 def test_the_recording_names_no_place_of_the_machine_that_made_it() -> None:
-    text = gzip.decompress(demo.RECORDING.read_bytes()).decode()
+    text = gzip.decompress(RECORDING.read_bytes()).decode()
     assert "/root" not in text
     assert "/home" not in text
     assert not re.search(r"/[\w-]+/train\.py", text)

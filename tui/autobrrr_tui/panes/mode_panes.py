@@ -11,7 +11,6 @@ from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable
 from autobrrr.report.page_rows import Drawn, ScreenPart
 from autobrrr.report.pages.diagnosis_parts import diagnosis_sections
 from autobrrr.report.text.window_text import operators_table, window_parts
-from autobrrr.report.text_rows import middled, piece, row
 from autobrrr_tui.panes import glance_pane, steps_pane, tuning_pane
 from autobrrr_tui.view_state import Said, View
 
@@ -86,8 +85,7 @@ def _log(view: View, height: int) -> Sequence[ScreenPart]:
     table = PageTable(title="", heads=("#-", "-"), rows=rows, keys=names, more=more, tall=1)
     path, home = view.log_path, os.path.expanduser("~")
     path = path.replace(home, "~", 1) if path.startswith(f"{home}/") else path
-    whole = Drawn(draw=lambda width: [row(piece(f"  the whole log: {middled(path, width - 18)}", "dim"))])
-    return [table, whole] if path else [table]
+    return [table, *[Line(text=f"the whole log: {path}", tone="muted")] * bool(path)]
 
 
 def _copied(view: View, key: str) -> str:

@@ -21,6 +21,7 @@ from autobrrr.report.past_session import entries, open_log
 from autobrrr_tui.sources.view_source import Publish, Tell, Work
 from autobrrr_tui.view_state import ScreenStanding, View, heard, left_on, retuned, said, take
 
+RECORDING = Path(__file__).parents[1] / "recordings" / "demo.jsonl.gz"  # that ships: of a real job
 LONGEST_S = 5.0  # a gap in a recording is not waited for longer than this
 OFTEN_S = 0.1  # entries that lie closer together come as one view
 Entry = tuple[float, Record | None]  # its moment, in seconds, and what it holds
