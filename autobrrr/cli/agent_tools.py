@@ -22,8 +22,7 @@ from autobrrr.cli.verbs import ls
 from autobrrr.diagnosis.glossary import explained
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis
-from autobrrr.report.past_session import past_session
-from autobrrr.report.text.sessions_list import latest_sessions
+from autobrrr.report.past_session import latest_sessions, past_session
 
 MOST_BYTES = 2048
 LONGEST = 300  # characters of one text

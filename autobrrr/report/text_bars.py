@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from autobrrr.report.log_scale import LogScale
+from autobrrr.report.page_model import LogScale
 from autobrrr.report.text_rows import Piece, Row, piece
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"

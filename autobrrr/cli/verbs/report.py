@@ -13,8 +13,8 @@ from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.session_page import session_page
+from autobrrr.report.past_session import latest_sessions, sessions_table
 from autobrrr.report.past_session import past_session as past
-from autobrrr.report.text.sessions_list import latest_sessions, sessions_table
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -25,8 +25,7 @@ from autobrrr.readable import readable, readable_lines
 from autobrrr.records import to_json
 from autobrrr.records.gain_words import factor_words
 from autobrrr.records.palette import COLOURS
-from autobrrr.report.log_scale import LogScale, around
-from autobrrr.report.page_model import Chart, ReportPage, Section, Series
+from autobrrr.report.page_model import Chart, LogScale, ReportPage, Section, Series, around
 
 _PARTS = re.compile(r"(::|_|/)(?=\w)")
 BRIGHT = {

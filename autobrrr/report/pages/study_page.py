@@ -12,7 +12,7 @@ from autobrrr.quantities import share
 from autobrrr.records import Trial, Tuning
 from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
 from autobrrr.report import page_model as pm
-from autobrrr.report.log_scale import gain_scale
+from autobrrr.report.page_model import gain_scale
 from autobrrr.report.pages.tuning_parts import trials_table
 
 UNITS = {"samples_per_s": "samples/s", "tokens_per_s": "tokens/s"}

@@ -15,8 +15,7 @@ from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.session_page import answers, session_page
 from autobrrr.report.pages.side_by_side import compare_sessions
-from autobrrr.report.past_session import past_session
-from autobrrr.report.text.sessions_list import ListedSession, sessions_table
+from autobrrr.report.past_session import ListedSession, past_session, sessions_table
 from support.screens import tui
 
 UNSURE = tui.snapshot(

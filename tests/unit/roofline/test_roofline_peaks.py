@@ -14,7 +14,7 @@ from autobrrr import paths
 from autobrrr.cli.verbs import roofline as verb
 from autobrrr.errors import UsageError
 from autobrrr.report.html.page_template import page_html
-from autobrrr.report.log_scale import LogScale, around
+from autobrrr.report.page_model import LogScale, around
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages import roofline_page as figures
 from autobrrr.report.pages.roofline_page import roofline_page

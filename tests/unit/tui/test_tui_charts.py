@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autobrrr.records import StepStats
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report import text_bars
-from autobrrr.report.log_scale import LogScale
+from autobrrr.report.page_model import LogScale
 from autobrrr.report.text_bars import whisker
 from autobrrr.report.text_rows import Row, plain
 from autobrrr_tui.panes import glance_parts
