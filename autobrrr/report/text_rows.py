@@ -6,14 +6,13 @@ A screen turns the name of a tone into colours; a pipe prints the words, which a
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from rich.cells import cell_len, set_cell_size
 
-from autobrrr.quantities import JOINED, joined, whole_words
+from autobrrr.quantities import whole_words
 from autobrrr.readable import readable
 
 Tone = str
@@ -130,17 +129,11 @@ def hung(line: str, width: int) -> list[str]:
     if cell_len(line) <= width:
         return [line]
     label = _NAMED.match(line)
-    named = label is not None and len(label.group(1)) <= MOST_LABEL
-    indent = len(label.group(1)) if label and named else len(line) - len(line.lstrip()) + 2
-    parts = textwrap.wrap(
-        joined(line),
-        width,
-        subsequent_indent=" " * min(indent, width // 3),
-        break_on_hyphens=False,
-        drop_whitespace=True,
-        replace_whitespace=False,
-    )
-    return [part.replace(JOINED, " ") for part in parts]
+    named = label is not None and len(label.group(1)) <= min(MOST_LABEL, width // 3)
+    head = label.group(1) if label and named else line[: len(line) - len(line.lstrip())][: width // 3]
+    indent = len(head) if named else len(head) + 2
+    first, *others = wrapped(line[len(head) :], width - indent) or [""]
+    return [head + first, *(" " * indent + each for each in others)]
 
 
 def filled(line: Row, cells: int) -> Row:
