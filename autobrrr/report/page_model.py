@@ -267,9 +267,7 @@ def _drawings(parts: Sequence[Part]) -> Iterator[Drawing]:
             yield part
 
 
-def cells(*each: Cell | str) -> list[Cell]:
-    """A row; bare strings are cells of plain text."""
-    return [Cell(text=one) if isinstance(one, str) else one for one in each]
+Value: TypeAlias = "Cell | str | float | None"
 
 
 def figure(text: str, value: float | None) -> Cell:
@@ -277,25 +275,36 @@ def figure(text: str, value: float | None) -> Cell:
     return Cell(text=text, sort=value)
 
 
-def time(ns: float | None) -> Cell:
-    return figure(duration(ns), ns)
+UNITS: Mapping[str, Callable[[float | None], str]] = {
+    "ns": duration,
+    "share": lambda value: "" if value is None else percent(value),
+    "count": lambda value: "-" if value is None else str(value),
+    "bytes": size,
+    "factor": factor_words,
+}
 
 
-def part_of(share: float | None) -> Cell:
-    return figure("" if share is None else percent(share), share)
+def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Value]], **more: object) -> PageTable:
+    """A table of plain values: a head such as `took:ns` names the unit of its figures."""
+    named = [_head(each) for each in heads]
+    drawn = [[_cell(value, unit) for value, (_, unit) in zip(row, named, strict=True)] for row in rows]
+    return PageTable(title=title, heads=[head for head, _ in named], rows=drawn, **more)  # type: ignore[arg-type]
 
 
-def count(number: int | None) -> Cell:
-    return figure("-" if number is None else str(number), number)
+def _head(text: str) -> tuple[str, str]:
+    """A head as a table has it, and the unit."""
+    name, _, unit = text.partition(":")
+    if not unit or "#" in name:
+        return name, unit
+    return (f"~#{name[1:]}" if name.startswith("~") else f"#{name}"), unit
 
 
-def amount(count: int | None) -> Cell:
-    """Bytes."""
-    return figure(size(count), count)
-
-
-def factor(value: float | None) -> Cell:
-    return figure(factor_words(value), value)
+def _cell(value: Value, unit: str) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, str):
+        return Cell(text=value)
+    return figure(UNITS[unit](value), value)
 
 
 def swatch(text: str, colour: str) -> Cell:

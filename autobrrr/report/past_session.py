@@ -25,7 +25,7 @@ from autobrrr.records.log_lines import NO_MOMENT, LogLine, LogLines, lines_of
 from autobrrr.records.record_base import TwoNumbers
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
-from autobrrr.report.page_model import PageTable, cells
+from autobrrr.report.page_model import table
 from autobrrr.report.page_text import table_text
 from autobrrr.report.pages.tuning_parts import trial_label
 
@@ -322,9 +322,8 @@ def sessions_table(sessions: list[ListedSession], width: int | None = None) -> s
     """A line for each session."""
     if not sessions:
         return "no session yet; autobrrr report demo shows a recorded one"
-    rows = [cells(each.name, *_cells(each.found)) for each in sessions]
-    heads = ("SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED")
-    return table_text(PageTable(title="", heads=heads, rows=rows), width)
+    rows = [(each.name, *_cells(each.found)) for each in sessions]
+    return table_text(table("", ("SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED"), rows), width)
 
 
 def _cells(found: PastSession | None) -> tuple[str, str, str, str]:

@@ -24,7 +24,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.machine import kernel_text, procfs
 from autobrrr.quantities import duration_words
 from autobrrr.records import SCHEMA, JobLine
-from autobrrr.report.page_model import PageTable, cells
+from autobrrr.report import page_model
 from autobrrr.report.page_text import table_text
 from autobrrr.report.text.next_step import after_listing
 from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way, passed_over
@@ -73,7 +73,7 @@ def table(lines: list[JobLine], width: int | None = None) -> str:
     """The list for people; CPU is the mean since the start, of one core."""
     if not lines:
         return "no training job runs on this machine, or none that you may read"
-    return table_text(PageTable(title="", heads=HEADS, rows=[cells(*_cells(each)) for each in lines]), width)
+    return table_text(page_model.table("", HEADS, map(_cells, lines)), width)
 
 
 def _cells(line: JobLine) -> tuple[str, ...]:

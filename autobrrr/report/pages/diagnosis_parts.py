@@ -116,11 +116,11 @@ def _measured(record: Record) -> list[tuple[str, float]]:
 def ledger_table(found: Diagnosis) -> pm.PageTable:
     """Who has the step's time, in which phase, at which line."""
     rows = [
-        pm.cells(pm.part_of(row.share), in_phase(row.kind, row.phase), readable(row.where or ""))
+        (row.share, in_phase(row.kind, row.phase), readable(row.where or ""))
         for row in found.ledger
         if row.share >= LEAST_SHARE
     ]
-    return pm.PageTable(title="the step, by lines", heads=("#share", "of what", "where"), rows=rows)
+    return pm.table("the step, by lines", ("share:share", "of what", "where"), rows)
 
 
 def ranks_words(found: Diagnosis) -> str | None:
@@ -138,14 +138,11 @@ def ranks_table(
     lines: Sequence[RankLine], straggler: LateRank | None = None, title: str = ""
 ) -> pm.PageTable:
     """Each rank's step; its own work and waits where collectives were timed; what makes it late."""
-    return pm.PageTable(
-        title=title,
-        heads=("#rank", "~#pid", "~regime", "#step", "#own work", "#waits", "longer in", "cause"),
-        rows=[_rank_cells(line, straggler) for line in lines],
-    )
+    heads = ("#rank", "~#pid", "~regime", "step:ns", "own work:ns", "waits:ns", "longer in", "cause")
+    return pm.table(title, heads, [_rank_values(line, straggler) for line in lines])
 
 
-def _rank_cells(line: RankLine, straggler: LateRank | None) -> list[pm.Cell]:
+def _rank_values(line: RankLine, straggler: LateRank | None) -> list[pm.Value]:
     times, regime = line.collectives, str(line.regime or "-")
     if line.confidence == "low" and line.regime not in (None, "unknown", "mixed"):
         regime += " (low)"
@@ -153,11 +150,9 @@ def _rank_cells(line: RankLine, straggler: LateRank | None) -> list[pm.Cell]:
     late = straggler is not None and straggler.rank is not None and straggler.rank == line.rank
     cause = cause_words(straggler) if late and straggler is not None else "slowest" if line.slowest else ""
     return [
-        *pm.cells(
-            "?" if line.rank is None else str(line.rank), "-" if line.pid is None else str(line.pid), regime
-        ),
-        *(pm.time(line.step_ns), pm.time(own), pm.time(waits)),
-        pm.Cell(text=(line.phase or "").replace("_", " ")),
+        "?" if line.rank is None else str(line.rank),
+        "-" if line.pid is None else str(line.pid),
+        *(regime, line.step_ns, own, waits, (line.phase or "").replace("_", " ")),
         pm.Cell(text=line.why or cause, tone="worse" if late else ""),
     ]
 
@@ -170,11 +165,11 @@ def evidence_table(evidence: Sequence[Evidence]) -> pm.PageTable:
         same = first.setdefault(each.note, each.signal) if each.value is None else each.signal
         note = each.note if same == each.signal else f"as {same.replace('_', ' ')}"
         seen = pm.Cell(text=note, tone="muted" if each.value is None else "")
-        rows.append(pm.cells(each.signal.replace("_", " "), _says(each), _figure(each), seen))
-    return pm.PageTable(
-        title="evidence: what each signal says",
-        heads=("signal", "says", "-figure", "-note"),
-        rows=rows,
+        rows.append((each.signal.replace("_", " "), _says(each), _figure(each), seen))
+    return pm.table(
+        "evidence: what each signal says",
+        ("signal", "says", "-figure", "-note"),
+        rows,
         keys=[each.signal for each in evidence],
         more={each.signal: _more(each) for each in evidence},
     )
@@ -230,14 +225,10 @@ def _probe(probe: BatchProbe) -> Iterator[pm.Line | pm.PageTable]:
     if probe.status == "ok" and probe.points:
         longest = max(point.step_ns for point in probe.points)
         rows = [
-            [
-                *pm.cells(f"{each.batch} samples", pm.time(each.step_ns)),
-                pm.bar(each.step_ns / longest, "memory"),
-            ]
+            (f"{each.batch} samples", each.step_ns, pm.bar(each.step_ns / longest, "memory"))
             for each in probe.points
         ]
-        title = "batch probe: step time against batch size"
-        yield pm.PageTable(title=title, heads=("#", "#", "~-"), rows=rows)
+        yield pm.table("batch probe: step time against batch size", ("#", ":ns", "~-"), rows)
         if probe.fixed_ns is not None and probe.per_sample_ns is not None:
             fit = f"fixed {duration(probe.fixed_ns)} + {duration(probe.per_sample_ns)} a sample"
             if probe.ratio_2x is not None:
@@ -250,11 +241,8 @@ def _probe(probe: BatchProbe) -> Iterator[pm.Line | pm.PageTable]:
 
 
 def _advice(advice: Sequence[Advice]) -> pm.PageTable:
-    return pm.PageTable(
-        title="remedies: what the diagnosis advises, and what it predicts",
-        heads=("remedy", "#predicted", "takes effect", "class", "why"),
-        rows=[
-            pm.cells(one.remedy, pm.factor(one.expected), one.reach.replace("_", " "), one.class_, one.why)
-            for one in advice
-        ],
+    return pm.table(
+        "remedies: what the diagnosis advises, and what it predicts",
+        ("remedy", "predicted:factor", "takes effect", "class", "why"),
+        [(one.remedy, one.expected, one.reach.replace("_", " "), one.class_, one.why) for one in advice],
     )

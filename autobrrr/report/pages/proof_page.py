@@ -13,7 +13,7 @@ from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records.gain_words import gain_words
 from autobrrr.records.proof_records import PackageChange, Proof, Sameness, SlowerCause, WorkDone
-from autobrrr.report.page_model import Line, LineGroup, PageTable, ReportPage, cells, filled, listed, section
+from autobrrr.report.page_model import Line, LineGroup, ReportPage, filled, listed, section, table
 from autobrrr.report.page_text import page_text
 
 MOST_PACKAGES = 8
@@ -49,7 +49,6 @@ def proof_page(proof: Proof) -> ReportPage:
     """The page."""
     also = [f"{each.code.value}: {each.why}" for each in proof.refusals[1:]]
     facts = [Line(name=name, text=value) for name, value in _facts(proof)]
-    rows = [cells(*row) for row in _work(proof)]
     commands = [Line(text=each, tone="code") for each in (proof.before, proof.after)]
     return ReportPage(
         kind="prove",
@@ -60,7 +59,7 @@ def proof_page(proof: Proof) -> ReportPage:
             section("Result", LineGroup(lines=facts, shape="facts")),
             section(
                 "Work",
-                PageTable(title="Counted in both", heads=("-counted", "#-before", "#-after"), rows=rows),
+                table("Counted in both", ("-counted", "#-before", "#-after"), _work(proof)),
             ),
             section("Commands, before and after", *commands, on="page"),
         ),

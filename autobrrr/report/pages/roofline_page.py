@@ -102,17 +102,16 @@ def _roof(roof: Roof, colour: str, low: float, high: float, is_dashed: bool) -> 
 
 
 def _ridges(every: list[Roof]) -> pm.PageTable:
-    return pm.PageTable(
-        title="Roofs and ridge points. Left of its ridge point a kernel is bound by memory, right of it by "
+    return pm.table(
+        "Roofs and ridge points. Left of its ridge point a kernel is bound by memory, right of it by "
         "computing.",
-        heads=("roof", "#threads", "#peak", "#memory", "#ridge point"),
-        rows=[
-            [
-                *(pm.Cell(text=roof.name), pm.figure(str(roof.threads), roof.threads)),
-                pm.figure(_flops(roof.flops), roof.flops),
+        ("roof", "threads:count", "#peak", "#memory", "#ridge point"),
+        [
+            (
+                *(roof.name, roof.threads, pm.figure(_flops(roof.flops), roof.flops)),
                 pm.figure(rate(roof.bytes_per_s, "B/s"), roof.bytes_per_s),
                 pm.figure(f"{roof.ridge:.3g} FLOP/byte", roof.ridge),
-            ]
+            )
             for roof in every
         ],
     )
@@ -120,11 +119,8 @@ def _ridges(every: list[Roof]) -> pm.PageTable:
 
 def _table(found: Roofline) -> pm.PageTable:
     every = runs(found)
-    return pm.PageTable(
-        title="Every figure that was measured.",
-        heads=("figure", *(f"#-{_threads(run.threads)}" for run in every)),
-        rows=[pm.cells(*row) for row in rows(found)],
-    )
+    heads = ("figure", *(f"#-{_threads(run.threads)}" for run in every))
+    return pm.table("Every figure that was measured.", heads, rows(found))
 
 
 def _sweep(found: Roofline) -> Iterator[pm.Section]:
@@ -175,18 +171,16 @@ def _flops(value: float) -> str:
 
 
 def _flame(root: FlameBox) -> pm.PageTable:
-    return pm.PageTable(
-        title="A part stands below the whole that it is in, with its share of the addition.",
-        heads=("-part", "#-time", "#-share", "", "-measured as"),
-        rows=list(_flame_rows(root, root.ns, 0)),
-    )
+    said = "A part stands below the whole that it is in, with its share of the addition."
+    heads = ("-part", "#-time", "#-share", "", "-measured as")
+    return pm.table(said, heads, _flame_rows(root, root.ns, 0))
 
 
-def _flame_rows(box: FlameBox, whole_ns: float, depth: int) -> Iterator[list[pm.Cell]]:
+def _flame_rows(box: FlameBox, whole_ns: float, depth: int) -> Iterator[Sequence[pm.Value]]:
     part = box.ns / whole_ns if whole_ns > 0 else 0.0
     inside = f"└{'─' * (depth - 1)} " if depth else ""
     name, took, spent = f"{inside}{box.name}", box_time(box.ns), share(part)
-    yield pm.cells(name, took, spent, pm.bar(part, "overhead"), box.how)
+    yield name, took, spent, pm.bar(part, "overhead"), box.how
     for each in sorted(box.parts, key=lambda one: -one.ns):
         yield from _flame_rows(each, whole_ns, depth + 1)
 

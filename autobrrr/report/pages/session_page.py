@@ -197,16 +197,11 @@ def _slow(data: SessionData) -> pm.PageTable:
     rows = []
     for each in slow:
         times, why = each.ns / max(each.usual_ns, 1), _why_slow(each, data.timeline.bands)
-        figures = (pm.figure(f"{each.at_s:.1f} s", each.at_s), pm.time(each.ns), pm.time(each.usual_ns))
-        known = pm.Cell(text=why, tone="" if each.why else "muted")
-        rows.append([*figures, pm.figure(f"{times:.1f}x", times), known])
+        at, much = pm.figure(f"{each.at_s:.1f} s", each.at_s), pm.figure(f"{times:.1f}x", times)
+        rows.append((at, each.ns, each.usual_ns, much, pm.Cell(text=why, tone="" if each.why else "muted")))
     counted = f"{len(data.timeline.slow)} steps took at least three times the usual; the longest:"
-    return pm.PageTable(
-        title=counted,
-        heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"),
-        rows=rows,
-        most=MOST_TEXT,
-    )
+    heads = ("#at", "step:ns", "usual:ns", "#times", "what autobrrr knows of it")
+    return pm.table(counted, heads, rows, most=MOST_TEXT)
 
 
 def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:

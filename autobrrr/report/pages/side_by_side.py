@@ -313,7 +313,7 @@ def comparison_page(compared: ComparedSessions | ComparedAnalysis) -> pm.ReportP
     """Both beside each other."""
     found = compared.comparison
     both = [pm.Line(name="before", text=found.before), pm.Line(name="after", text=found.after)]
-    words_of = [pm.cells(each.name, each.before, each.after) for each in found.words]
+    words_of = [(each.name, each.before, each.after) for each in found.words]
     median = [each for each in found.figures if each.group == "step" and each.name == "median"]
     groups = dict.fromkeys(each.group for each in found.figures)
     return pm.ReportPage(
@@ -327,9 +327,7 @@ def comparison_page(compared: ComparedSessions | ComparedAnalysis) -> pm.ReportP
                 *map(_head, median),
                 pm.listed(found.caveats),
             ),
-            pm.section(
-                "", pm.PageTable(title="What was found", heads=("", "-before", "-after"), rows=words_of)
-            ),
+            pm.section("", pm.table("What was found", ("", "-before", "-after"), words_of)),
             *(
                 pm.section("", _table(name, [one for one in found.figures if one.group == name]))
                 for name in groups

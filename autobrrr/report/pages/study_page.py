@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from autobrrr.machine.kernel_text import number
-from autobrrr.quantities import share
 from autobrrr.records import Trial, Tuning
 from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
 from autobrrr.report import page_model as pm
@@ -120,13 +119,10 @@ def _differ(measured: Sequence[Trial]) -> bool:
 
 
 def _importance(weights: Mapping[str, float]) -> pm.PageTable:
-    return pm.PageTable(
-        title="How well each parameter tells fast trials from slow ones (PED-ANOVA); a guide only.",
-        heads=("parameter", "#importance", "-"),
-        rows=[
-            pm.cells(name, pm.figure(share(part), part), pm.bar(part, "memory"))
-            for name, part in weights.items()
-        ],
+    return pm.table(
+        "How well each parameter tells fast trials from slow ones (PED-ANOVA); a guide only.",
+        ("parameter", "importance:share", "-"),
+        [(name, part, pm.bar(part, "memory")) for name, part in weights.items()],
     )
 
 

@@ -30,15 +30,15 @@ def flops_table(device: DeviceAnalysis) -> pm.PageTable:
     quickest = max((speeds[name] for name in contractions if name in speeds), default=0.0)
     whole = sum(flops for flops, _ in known.values())
 
-    def row(name: str, found: KernelClass) -> list[pm.Cell]:
+    def row(name: str, found: KernelClass) -> list[pm.Value]:
         flops, its_ns = known.get(name, (None, 0))
         made = None if flops is None else flops / whole
         slower = quickest / speeds[name] if name in speeds else None
         return [
             pm.swatch(name, name),
             pm.figure("" if made is None else _fine_share(made), made),
-            pm.Cell() if made is None else pm.bar(made, name),
-            *(pm.part_of(found.share), pm.bar(found.share, name), teraflops(speeds.get(name))),
+            "" if made is None else pm.bar(made, name),
+            *(found.share, pm.bar(found.share, name), teraflops(speeds.get(name))),
             pm.figure("" if slower is None else f"{slower:.3g}x", slower),
             pm.Cell(text=_note(name, None if flops is None else its_ns / found.ns), tone="muted"),
         ]
@@ -46,9 +46,9 @@ def flops_table(device: DeviceAnalysis) -> pm.PageTable:
     def first(item: tuple[str, KernelClass]) -> tuple[float, float]:
         return -known.get(item[0], (0.0, 0))[0], -item[1].share
 
-    heads = ("class", "#FLOPs", "-", "#kernel time", "-", "#TFLOP/s", "#slower", "note")
+    heads = ("class", "#FLOPs", "-", "kernel time:share", "-", "#TFLOP/s", "#slower", "note")
     ordered = sorted(device.kernels.items(), key=first) if enough else []
-    return pm.PageTable(title=TITLE, heads=heads, rows=[row(*each) for each in ordered])
+    return pm.table(TITLE, heads, [row(*each) for each in ordered])
 
 
 def teraflops(flops_per_ns: float | None) -> pm.Cell:

@@ -186,11 +186,11 @@ def _device(device: DeviceAnalysis, several: bool, view: str | None) -> list[pm.
 def _causes(device: DeviceAnalysis) -> pm.PageTable:
     total = max(device.idle_ns, 1)
     moved = " (with the device's clock moved by a constant)" if device.idle_clock_corrected else ""
-    return pm.PageTable(
-        title=f"Why the device was idle{moved}: {duration(device.idle_ns)} in {device.gaps} gaps",
-        heads=("cause", "#time", "#of idle", "-"),
-        rows=[
-            [pm.swatch(said, name), pm.time(ns), pm.part_of(ns / total), pm.bar(ns / total, name)]
+    return pm.table(
+        f"Why the device was idle{moved}: {duration(device.idle_ns)} in {device.gaps} gaps",
+        ("cause", "time:ns", "of idle:share", "-"),
+        [
+            (pm.swatch(said, name), ns, ns / total, pm.bar(ns / total, name))
             for ns, name, said in idle_causes(device)
         ],
     )
@@ -200,14 +200,11 @@ def _kernels(device: DeviceAnalysis) -> pm.PageTable:
     rows = []
     for name, each in device.kernels.items():
         rate = each.flops / each.counted_ns if each.flops and each.counted_ns else None
-        told = (pm.swatch(name, name), pm.time(each.ns), pm.part_of(each.share), pm.count(each.count))
-        note = pm.Cell(text=_of_class(name, each), tone="muted")
-        rows.append([*told, teraflops(rate), pm.bar(each.share, name), note])
-    return pm.PageTable(
-        title=f"Kernels by class: {device.kernel_count} from {device.launches} launches",
-        heads=("class", "#time", "#share", "#count", "#TFLOP/s", "-", "note"),
-        rows=rows,
-    )
+        drawn = (teraflops(rate), pm.bar(each.share, name), pm.Cell(text=_of_class(name, each), tone="muted"))
+        rows.append((pm.swatch(name, name), each.ns, each.share, each.count, *drawn))
+    title = f"Kernels by class: {device.kernel_count} from {device.launches} launches"
+    heads = ("class", "time:ns", "share:share", "count:count", "#TFLOP/s", "-", "note")
+    return pm.table(title, heads, rows)
 
 
 def _of_class(name: str, found: KernelClass) -> str:
@@ -221,28 +218,18 @@ def _of_class(name: str, found: KernelClass) -> str:
 
 
 def _waits(device: DeviceAnalysis) -> pm.PageTable:
-    return pm.PageTable(
-        title="Waits of the host for the device",
-        heads=("call", "where", "#count", "#blocked", "#idle after"),
-        rows=[
-            pm.cells(
-                *(each.call, each.python or each.operator or ""),
-                *(pm.count(each.count), pm.time(each.blocked_ns), pm.time(each.idle_ns)),
-            )
-            for each in device.synchronisations
-        ],
-        most=5,
-    )
+    rows = [
+        (each.call, each.python or each.operator or "", each.count, each.blocked_ns, each.idle_ns)
+        for each in device.synchronisations
+    ]
+    heads = ("call", "where", "count:count", "blocked:ns", "idle after:ns")
+    return pm.table("Waits of the host for the device", heads, rows, most=5)
 
 
 def _python(device: DeviceAnalysis) -> pm.PageTable:
-    return pm.PageTable(
-        title="Python that holds the host while the device idles",
-        heads=("#count", "#idle", "where"),
-        rows=[
-            pm.cells(pm.count(each.count), pm.time(each.idle_ns), each.python) for each in device.host_code
-        ],
-    )
+    rows = [(each.count, each.idle_ns, each.python) for each in device.host_code]
+    title = "Python that holds the host while the device idles"
+    return pm.table(title, ("count:count", "idle:ns", "where"), rows)
 
 
 def _alike(device: DeviceAnalysis) -> pm.PageTable:
@@ -250,10 +237,9 @@ def _alike(device: DeviceAnalysis) -> pm.PageTable:
     rows = []
     for each in groups:
         where = ", ".join(filter(None, (each.python, each.annotation)))
-        figures = (pm.part_of(each.share), pm.count(each.count), pm.time(each.median_ns))
-        rows.append(pm.cells(*figures, _kernel(each.ended_by), where))
-    heads = ("#of idle", "#count", "#median", "before", "in")
-    return pm.PageTable(title="Gaps that are alike, by what ends them", heads=heads, rows=rows, most=5)
+        rows.append((each.share, each.count, each.median_ns, _kernel(each.ended_by), where))
+    heads = ("of idle:share", "count:count", "median:ns", "before", "in")
+    return pm.table("Gaps that are alike, by what ends them", heads, rows, most=5)
 
 
 def _stalls(device: DeviceAnalysis, view: str | None) -> pm.PageTable:
@@ -263,21 +249,18 @@ def _stalls(device: DeviceAnalysis, view: str | None) -> pm.PageTable:
         late = f": {CAUSE_WORDS.get(stall.cause, stall.cause)}" if stall.cause and part == "host late" else ""
         length = pm.Cell(text=duration(stall.ns), sort=stall.ns, jump=jump if view else None)
         until, by = _kernel(stall.ended_by), stall.python or stall.operator or ""
-        rows.append(pm.cells(length, pm.time(stall.start_ns), f"{part}{late}", until, by))
+        rows.append((length, stall.start_ns, f"{part}{late}", until, by))
     title = "Longest gaps; each leads into the timeline" if view else "Longest gaps"
-    return pm.PageTable(
-        title=title, heads=("#length", "#at", "why", "until", "launched by"), rows=rows, most=5
-    )
+    return pm.table(title, ("#length", "at:ns", "why", "until", "launched by"), rows, most=5)
 
 
 def _top_kernels(device: DeviceAnalysis) -> pm.PageTable:
     rows = []
     for each in device.top_kernels:
         named = pm.Cell(text=plain(each.name)[:240], title=each.name, colour=each.class_)
-        figures = (pm.time(each.ns), pm.count(each.count), pm.time(each.median_ns))
-        rows.append(pm.cells(named, each.operator or "", *figures))
-    heads = ("kernel", "operator", "#time", "#count", "#median")
-    return pm.PageTable(title="Longest kernels", heads=heads, rows=rows)
+        rows.append((named, each.operator or "", each.ns, each.count, each.median_ns))
+    heads = ("kernel", "operator", "time:ns", "count:count", "median:ns")
+    return pm.table("Longest kernels", heads, rows)
 
 
 def _steps(trace: TraceAnalysis) -> pm.PageTable:
@@ -290,34 +273,29 @@ def _steps(trace: TraceAnalysis) -> pm.PageTable:
         busy = step.devices[0].busy_ns / max(step.duration_ns, 1) if step.devices else None
         spent = pm.bar(step.duration_ns / longest, "other" if step.early else "memory")
         named = f"{step.name}{' (early)' if step.early else ''}"
-        rows.append(pm.cells(named, pm.time(step.duration_ns), spent, pm.part_of(busy)))
-    return pm.PageTable(
-        title=f"{counted}, median {duration(stats.median)}, p99 {duration(stats.p99)}{left_out}",
-        heads=("step", "#duration", "-", "#device busy"),
-        rows=rows,
-        most=12,
-    )
+        rows.append((named, step.duration_ns, spent, busy))
+    title = f"{counted}, median {duration(stats.median)}, p99 {duration(stats.p99)}{left_out}"
+    return pm.table(title, ("step", "duration:ns", "-", "device busy:share"), rows, most=12)
 
 
 def _ranks(ranks: RankComparison) -> pm.Section:
     longest, rows = max([1, *(each.busy_ns for each in ranks.ranks)]), []
     for each in ranks.ranks:
         work_ns = None if each.waiting_ns is None else max(each.busy_ns - each.waiting_ns, 0)
-        waits = (pm.time(each.waiting_ns), pm.bar((each.waiting_ns or 0) / longest, "communication"))
-        works = (pm.time(work_ns), pm.bar((work_ns or 0) / longest, "compute"))
-        which = (pm.count(each.rank), pm.figure(str(each.device), None))
-        times = [pm.time(ns) for ns in (each.step_median_ns, each.busy_ns, each.communication_ns)]
-        rows.append([*which, *times, *waits, *works, pm.time(each.late_ns), pm.count(each.last_in)])
+        waits = (each.waiting_ns, pm.bar((each.waiting_ns or 0) / longest, "communication"))
+        works = (work_ns, pm.bar((work_ns or 0) / longest, "compute"))
+        times = (each.step_median_ns, each.busy_ns, each.communication_ns)
+        rows.append((each.rank, str(each.device), *times, *waits, *works, each.late_ns, each.last_in))
     said = rank_sentence(ranks)
-    heads = "#rank,#device,#step,#busy in all,#collectives,#waits for peers,~-,#works,~-"
-    heads += ",#peers wait for it,#came last"
+    heads = "rank:count,#device,step:ns,busy in all:ns,collectives:ns,waits for peers:ns,~-,works:ns,~-"
+    heads += ",peers wait for it:ns,came last:count"
     matched = f"{ranks.matched_collectives} collectives matched: {ranks.note}"
     title = "Every rank; bars compare waiting for peers with work"
     return pm.section(
         "Ranks",
         pm.Line(text=said, tone="head") if said else None,
         pm.Line(text=matched, tone="muted"),
-        pm.PageTable(title=title, heads=heads.split(","), rows=rows),
+        pm.table(title, heads.split(","), rows),
     )
 
 

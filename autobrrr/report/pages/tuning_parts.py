@@ -15,8 +15,8 @@ from autobrrr.report.text.next_step import proving
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
 TRIAL_HEADS = (
-    *("remedy", "~-", "#predicted", "#achieved", "~#A/B pairs", "~#steps", "~#took"),
-    *("memory", "~#predicted memory", "class", "outcome", "why"),
+    *("remedy", "~-", "predicted:factor", "#achieved", "~A/B pairs:count", "~steps:count", "~took:ns"),
+    *("memory", "~predicted memory:bytes", "class", "outcome", "why"),
 )
 
 
@@ -68,22 +68,21 @@ def trials_table(
     Args:
         words: By outcome: its word, where that is not the usual one.
     """
-    rows = [
-        pm.cells(
-            *(trial_label(each), _gain(each.achieved, each.interval, each.predicted)),
-            pm.factor(each.predicted),
+    rows: list[Sequence[pm.Value]] = [
+        (
+            *(trial_label(each), _gain(each.achieved, each.interval, each.predicted), each.predicted),
             pm.figure(gain_words(each.achieved, each.interval), each.achieved),
-            *(pm.count(each.blocks // 2), pm.count(each.steps), pm.time(each.duration_ns)),
+            *(each.blocks // 2, each.steps, each.duration_ns),
             size(each.memory_bytes) if each.peaks == NO_PEAKS else each.peaks.words,
-            *(pm.amount(each.predicted_memory_bytes), f"{each.class_}{_doubt(each)}"),
+            *(each.predicted_memory_bytes, f"{each.class_}{_doubt(each)}"),
             *(words.get(each.outcome, each.outcome_word), each.why),
         )
         for each in trials
     ]
     if tuned is not None and tuned.interval is not None:
         sure = (_gain(tuned.speedup, tuned.interval), "", gain_words(tuned.speedup, tuned.interval))
-        rows.append(pm.cells("all together", *sure, *[""] * 7, "from a confirmation run"))
-    return pm.PageTable(title=title, heads=TRIAL_HEADS, rows=rows)
+        rows.append(("all together", *sure, *[""] * 7, "from a confirmation run"))
+    return pm.table(title, TRIAL_HEADS, rows)
 
 
 def _gain(

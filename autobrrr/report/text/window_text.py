@@ -51,12 +51,12 @@ def window_parts(window: ProfilerWindow) -> Iterator[pm.Line | pm.PageTable]:
         idle_ns = max(0, gaps.span_ns - gaps.busy_ns)
         idle = share(idle_ns / gaps.span_ns) if gaps.span_ns else "-"
         causes = sorted(gaps.idle_by_cause_ns.items(), key=lambda each: -each[1])[:MOST_CAUSES]
-        rows = []
-        for cause, ns in causes:
-            part, named = ns / (idle_ns or 1), cause.replace("_", " ")
-            rows.append(pm.cells(named, pm.bar(part, "host"), pm.part_of(part), pm.time(ns)))
-        title = f"{gaps.device}: idle {idle} of {duration(gaps.span_ns)}, by cause"
-        yield pm.PageTable(title=title, heads=("", "-", "#", "#"), rows=rows)
+        parts = [(cause.replace("_", " "), ns / (idle_ns or 1), ns) for cause, ns in causes]
+        yield pm.table(
+            f"{gaps.device}: idle {idle} of {duration(gaps.span_ns)}, by cause",
+            ("", "-", ":share", ":ns"),
+            [(named, pm.bar(part, "host"), part, ns) for named, part, ns in parts],
+        )
     if window.by_op:
         if any(gaps.span_ns and gaps.busy_ns / gaps.span_ns >= FULL for gaps in window.gaps):
             full = "the device is busy throughout: launches wait in operators for its queue"
@@ -75,15 +75,11 @@ def operators_table(
         clock: What the time is.
     """
     whole, longest = step_ns or sum(ns for _, _, ns in ops) or 1.0, max([1.0, *(ns for _, _, ns in ops)])
-    rows = []
-    for op, calls, ns in ops:
-        spent = (pm.part_of(ns / whole), pm.time(ns), pm.bar(ns / longest, "memory"))
-        rows.append(pm.cells(op, pm.count(round(calls)), *spent))
     a_call = {op: duration(ns / calls) if calls else "" for op, calls, ns in ops}
-    return pm.PageTable(
-        title=f"slowest operators in a step: {clock}",
-        heads=("operator", "#calls", "#of step", "#-time", "~-"),
-        rows=rows,
+    return pm.table(
+        f"slowest operators in a step: {clock}",
+        ("operator", "calls:count", "of step:share", "#-time:ns", "~-"),
+        [(op, round(calls), ns / whole, ns, pm.bar(ns / longest, "memory")) for op, calls, ns in ops],
         most=MOST_OPS,
         keys=[op for op, _, _ in ops],
         more={op: [pm.Line(name="a call", text=text)] for op, text in a_call.items()},
@@ -107,13 +103,9 @@ def sweep_parts(sweep: SizeSweep) -> Iterator[pm.Line | pm.PageTable]:
     for each in sweep.points:
         times = each.step_ns / now_ns if now_ns else None
         work = None if times is None else each.size / sweep.size / times
-        rows.append([pm.count(each.size), pm.time(each.step_ns), pm.factor(times), pm.factor(work)])
-    yield pm.PageTable(
-        title=f"{along}, {sweep.size} now",
-        heads=(f"#{sweep.along}", "#step", "#the step", "#the work a second"),
-        rows=rows,
-        most=MOST_POINTS,
-    )
+        rows.append((each.size, each.step_ns, times, work))
+    heads = (f"{sweep.along}:count", "step:ns", "the step:factor", "the work a second:factor")
+    yield pm.table(f"{along}, {sweep.size} now", heads, rows, most=MOST_POINTS)
     for note in sweep.notes:
         yield pm.Line(text=note)
     if sweep.memory is not None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from autobrrr.quantities import NOT_MEASURED, clock, duration
 from autobrrr.records.wire_answers import SlowStep, StepHistory
 from autobrrr.report import text_bars
-from autobrrr.report.page_model import Cell, Line, PageTable, figure, time
+from autobrrr.report.page_model import Cell, Line, Value, figure, table
 from autobrrr.report.page_rows import Drawn, ScreenPart
 from autobrrr.report.text_bars import curve, labels
 from autobrrr.report.text_rows import Row, heading, piece, row
@@ -38,26 +38,23 @@ def parts(view: View, height: int) -> Sequence[ScreenPart]:
 
     often = [Drawn(draw=lambda width: _histogram(history, width))] if history.counts else []
     slow = list(reversed(history.slow))[:MOST_SLOW]
-    table = PageTable(
-        title="slow steps",
-        heads=("#-step", "#-ago", "#took", "#of usual", "why"),
-        rows=[_cells(step) for step in slow],
+    listed_slow = table(
+        "slow steps",
+        ("#-step", "#-ago", "took:ns", "#of usual", "why"),
+        [_values(step) for step in slow],
         keys=[str(step.seq) for step in slow],
         more={str(step.seq): [Line(name="why", text=step.why or UNEXPLAINED)] for step in slow},
     )
     none = Line(text="none took more than three times the usual", tone="muted")
     below = [Line(text=DASH, tone="muted")] if any(step.why is None for step in slow) else []
-    listed = [table, *below] if slow else [none]
+    listed = [listed_slow, *below] if slow else [none]
     return [Drawn(draw=over_time), *often, *listed] if roomy else [Drawn(draw=over_time), *listed, *often]
 
 
-def _cells(step: SlowStep) -> list[Cell]:
+def _values(step: SlowStep) -> list[Value]:
     times = step.ns / max(1, step.usual_ns)
     return [
-        Cell(text=str(step.seq)),
-        figure(clock(step.before_ns), None),
-        time(step.ns),
-        figure(f"{times:.1f}x", times),
+        *(str(step.seq), clock(step.before_ns), step.ns, figure(f"{times:.1f}x", times)),
         Cell(text=step.why or NOT_MEASURED, tone="muted" if step.why else ""),
     ]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autobrrr.quantities import duration
 from autobrrr.records import Trial
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
-from autobrrr.report.page_model import Cell, Gain, Line, PageTable, Tone, factor, figure
+from autobrrr.report import page_model
+from autobrrr.report.page_model import Cell, Gain, Line, PageTable, Tone
 from autobrrr.report.page_rows import ScreenPart
 from autobrrr.report.pages.tuning_parts import label, trial_label, tuned_lines
 from autobrrr.report.text_rows import Row, clipped, piece, row
@@ -119,10 +119,10 @@ def parts(view: View, height: int) -> Sequence[ScreenPart]:
 
 def table(found: Sequence[RemedyRow]) -> PageTable:
     """The list of remedies: what became of each, its interval on the axis of all where there is room."""
-    return PageTable(
-        title="",
-        heads=("remedy", "state", "~-", "~#achieved", "~#predicted", "~#took", "class"),
-        rows=[_cells(line) for line in found],
+    return page_model.table(
+        "",
+        ("remedy", "state", "~-", "~#achieved", "~predicted:factor", "~took:ns", "class"),
+        [_values(line) for line in found],
         keys=[line.key for line in found],
         more={line.key: more_of(line) for line in found},
         tall=1,
@@ -140,7 +140,7 @@ def _keys(view: View) -> str:
     return "t tries them in turn and keeps what is proven; a applies one; u reverts it"
 
 
-def _cells(line: RemedyRow) -> list[Cell]:
+def _values(line: RemedyRow) -> list[page_model.Value]:
     said, short = gain_words(line.achieved, line.interval), factor_words(line.achieved)
     gain = Gain(achieved=line.achieved, interval=line.interval)
     predicted, took_ns = line.remedy.predicted, line.trial.duration_ns if line.trial is not None else 0
@@ -151,8 +151,7 @@ def _cells(line: RemedyRow) -> list[Cell]:
         Cell(text=line.state, tone=STATES.get(line.state, "")),
         Cell(gain=None if gain.achieved is None else gain),
         Cell(text=said, short=short, sort=line.achieved),
-        factor(predicted),
-        figure(duration(took_ns) if took_ns else "", took_ns or None),
+        *(predicted, took_ns or ""),
         Cell(text=class_badge(line.remedy.class_), tone=line.class_tone),
     ]
 
