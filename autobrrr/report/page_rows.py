@@ -257,14 +257,14 @@ def _order(table: PageTable, choice: ListChoice) -> tuple[list[int], int | None]
 
 def _columns(table: PageTable, order: Sequence[int], room: int, by: int | None) -> dict[int, int]:
     """The columns that are shown, with their cells; those that would take more share what is left."""
-    rows, axes = [table.rows[index] for index in order], table.axes
-    bars = [at for at in table.used if any(cells[at].bar is not None for cells in rows)]
+    rows, used, axes = [table.rows[index] for index in order], table.used, table.axes
+    bars = [at for at in used if any(cells[at].bar is not None for cells in rows)]
     drawn = dict.fromkeys(bars, (LEAST_BAR, MOST_BAR)) | dict.fromkeys(axes, (LEAST_AXIS, MOST_AXIS))
 
     def widest(at: int, texts: Iterable[str]) -> int:
         return max(map(cell_len, (_head(table.heads[at], at == by), *texts, " ")))
 
-    shown = [at for at in range(len(table.heads)) if at in table.used or at == by]
+    shown = [at for at in range(len(table.heads)) if at in used or at == by]
     natural = {
         at: drawn[at][1] if at in drawn else widest(at, (_text(cells[at]) for cells in rows)) for at in shown
     }
@@ -310,12 +310,11 @@ def _lines(table: PageTable, cells: Sequence[Cell], columns: Mapping[int, int]) 
 
 def _drawn(table: PageTable, cell: Cell, at: int, room: int) -> list[Piece]:
     """What stands in one column, line by line."""
-    scale = table.axes.get(at)
     if cell.bar is not None:
-        hue = cell.colour if cell.colour in GLYPHS else "accent"
+        hue = cell.colour if cell.colour is not None and cell.colour in GLYPHS else "accent"
         return [piece("█" * max(cell.bar > 0, round(cell.bar * room)), hue)]
-    if cell.gain is not None and scale is not None:
-        drawn = whisker(cell.gain.achieved, cell.gain.interval, scale, room)
+    if cell.gain is not None:
+        drawn = whisker(cell.gain.achieved, cell.gain.interval, table.axes[at], room)
         return [piece(padded(drawn, room), tone(cell.gain.side))]
     text = _text(cell)
     text = text if cell_len(text) <= room else cell.short or text
@@ -335,14 +334,13 @@ def _text(cell: Cell) -> str:
 def _paragraph(table: PageTable, cells: Sequence[Cell], columns: Sequence[int], room: int) -> Iterator[Row]:
     """A row by its name, its figures with their heads, its sentences."""
     told = [at for at in columns if cells[at].bar is None and _text(cells[at]) not in ("", "-")]
-    named, *known = [
-        (_name(table.heads[at]), _text(cells[at]), "#" in table.heads[at] or len(cells[at].text) <= LEAST)
-        for at in told
-    ]
-    figures = [f"{head} {text}".replace(" ", JOINED) for head, text, is_figure in known if is_figure]
-    sentences = [f"{head}: {text}" for head, text, is_figure in known if not is_figure]
-    yield from (row("  ", line) for line in wrapped(" ".join(named[:2]), room))
-    for text in [", ".join(figures)] * bool(figures) + sentences:
+    cut = [(_name(table.heads[at]), _text(cells[at]), "#" in table.heads[at]) for at in told]
+    figures = [(head, text) for head, text, is_figure in cut[1:] if is_figure or len(text) <= LEAST]
+    sentences = [f"{head}: {text}" for head, text, is_figure in cut[1:] if (head, text) not in figures]
+    joined = ", ".join(f"{head} {text}".replace(" ", JOINED) for head, text in figures)
+    first = [f"{head} {text}" for head, text, _ in cut[:1]]
+    yield from (row("  ", line) for text in first for line in wrapped(text, room))
+    for text in [joined] * bool(figures) + sentences:
         yield from (row("  ", f"  {line}") for line in wrapped(text, room - 2))
 
 

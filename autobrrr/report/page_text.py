@@ -27,9 +27,8 @@ TITLES = ("head", "regime")  # tones of rows that have no margin
 
 def page_text(page: ReportPage, width: int | None = WIDTH) -> str:
     """The whole page; `None`: no line is wrapped."""
-    head = Section(title="", parts=[Line(text=page.title, tone="title")])
-    if page.about:
-        head.parts.append(Line(text=" · ".join(page.about), tone="muted"))
+    about = [Line(text=" · ".join(page.about), tone="muted")] if page.about else []
+    head = Section(title="", parts=[Line(text=page.title, tone="title"), *about])
     return "\n\n".join(text for each in (head, *page.sections) if (text := section_text(each, width)))
 
 
