@@ -39,6 +39,11 @@ def section_text(section: Section, width: int | None) -> str:
     return "\n".join(texts)
 
 
+def parts_text(*parts: Part, width: int | None = None) -> str:
+    """Parts by themselves; `None`: no line is wrapped."""
+    return section_text(Section(title="", parts=parts), width)
+
+
 def table_text(table: PageTable, width: int | None) -> str:
     """A table alone, without a margin."""
     return "\n".join(map(plain, table_rows(table, width or UNBOUNDED)))

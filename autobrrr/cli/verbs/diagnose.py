@@ -16,9 +16,11 @@ from autobrrr.client.diagnosing import DiagnosisOptions
 from autobrrr.client.each_rank import as_one, diagnosed_ranks
 from autobrrr.errors import EXIT_DONE
 from autobrrr.records import Diagnosis, to_json
+from autobrrr.report.page_text import parts_text
+from autobrrr.report.pages.diagnosis_parts import ranks_table
 from autobrrr.report.text.next_step import after_diagnosis
-from autobrrr.report.text.verdict_text import ranks_text, verdict_text
-from autobrrr.report.text.window_text import sweep_text, window_text
+from autobrrr.report.text.verdict_text import verdict_text
+from autobrrr.report.text.window_text import sweep_parts, window_parts
 from autobrrr.sidecar.process.session_options import Sweep
 
 
@@ -58,9 +60,9 @@ def _show(args: argparse.Namespace, found: Diagnosis, *, ranks_of_launcher: bool
         return
     show(verdict_text(found, verbose=NARRATOR.loudness is Loudness.VERBOSE))
     if args.window and found.window is not None:
-        show(window_text(found.window))
+        show(parts_text(*window_parts(found.window)))
     if found.sweep is not None and found.sweep.along == args.sweep:
-        show(sweep_text(found.sweep))
+        show(parts_text(*sweep_parts(found.sweep)))
     if found.ranks is not None and ranks_of_launcher:
-        show(ranks_text(found.ranks, columns()))
+        show(parts_text(ranks_table(found.ranks), width=columns()))
     NARRATOR.next_step(after_diagnosis(found))

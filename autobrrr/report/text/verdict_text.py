@@ -5,19 +5,15 @@ With `verbose` the evidence, and all that ledger and advice hold. A session's pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
-from autobrrr.records import Advice, Diagnosis, RankLine, verdict_head
+from autobrrr.records import Advice, Diagnosis, verdict_head
 from autobrrr.records.busy_words import busy_words
-from autobrrr.report.page_model import Line, section
-from autobrrr.report.page_text import section_text
+from autobrrr.report.page_model import Line
 from autobrrr.report.pages.diagnosis_parts import (
     carrying,
     ledger_table,
     phase_shares,
-    ranks_table,
     step_bars,
     verdict_lines,
 )
@@ -82,11 +78,6 @@ def _advised(advice: Advice) -> Line:
         return Line(name="edit", text=f"{advice.why} ({advice.class_}{gain})")
     how = f"{advice.reach}, {advice.class_}{gain}"
     return Line(name="remedy", text=f"{advice.remedy}: {advice.why} ({how})")
-
-
-def ranks_text(lines: Sequence[RankLine], width: int | None = None) -> str:
-    """One line a rank, wrapped to the width."""
-    return section_text(section("", ranks_table(lines)), width)
 
 
 def verdict_words(snapshot: Diagnosis) -> str:

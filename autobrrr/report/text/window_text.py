@@ -8,17 +8,11 @@ from statistics import median
 from autobrrr.quantities import duration, share, size
 from autobrrr.records import BatchMemory, ProfilerWindow, SizeSweep
 from autobrrr.report import page_model as pm
-from autobrrr.report.page_text import section_text
 
 MOST_OPS = 20
 MOST_CAUSES = 8
 MOST_POINTS = 12
 FULL = 0.97  # of the span in which a device is busy
-
-
-def window_text(window: ProfilerWindow) -> str:
-    """A few lines and tables; one line where there was no window."""
-    return section_text(pm.section("", *window_parts(window)), None)
 
 
 def window_parts(window: ProfilerWindow) -> Iterator[pm.Line | pm.PageTable]:
@@ -85,11 +79,6 @@ def operators_table(
         more={op: [pm.Line(name="a call", text=text)] for op, text in a_call.items()},
         tall=1,
     )
-
-
-def sweep_text(sweep: SizeSweep) -> str:
-    """A table; one line where there was no sweep."""
-    return section_text(pm.section("", *sweep_parts(sweep)), None)
 
 
 def sweep_parts(sweep: SizeSweep) -> Iterator[pm.Line | pm.PageTable]:

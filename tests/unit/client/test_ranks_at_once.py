@@ -18,8 +18,8 @@ from autobrrr.records import (
     RanksCompared,
 )
 from autobrrr.records.record_base import as_record
-from autobrrr.report.pages.diagnosis_parts import ranks_words
-from autobrrr.report.text.verdict_text import ranks_text
+from autobrrr.report.page_text import parts_text
+from autobrrr.report.pages.diagnosis_parts import ranks_table, ranks_words
 from support.judged.rank_steps import MS, RankModel, job
 from support.screens import tui
 from support.sessions.sidecar import anatomy
@@ -198,4 +198,4 @@ def test_what_ranks_have_timed_at_once_names_the_late_one_and_its_cause() -> Non
     said = ranks_words(found) or ""
     assert said.startswith("rank 1 is slowest: the others wait 11.9 ms of a mean 31.4 ms step")
     assert said.endswith("it waits for data")
-    assert "data wait" in ranks_text(lines).splitlines()[2]
+    assert "data wait" in parts_text(ranks_table(lines)).splitlines()[2]

@@ -13,8 +13,9 @@ from autobrrr.client import all_ranks
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, LateRank, Limit, RankLine, RankTimes
-from autobrrr.report.pages.diagnosis_parts import ranks_words
-from autobrrr.report.text.verdict_text import live_line, ranks_text, verdict_text
+from autobrrr.report.page_text import parts_text
+from autobrrr.report.pages.diagnosis_parts import ranks_table, ranks_words
+from autobrrr.report.text.verdict_text import live_line, verdict_text
 from support.screens import tui
 
 MS = 1_000_000
@@ -112,7 +113,7 @@ def test_all_ranks_together_have_the_slowest_on_top_and_name_the_missing() -> No
     found = all_ranks.together(compared(rank(2, 0.4, size=3), rank(0, 15.0, size=3), late=2), [gone])
     assert (found.pid, found.straggler and found.straggler.compared) == (102, 2)
     assert [(one.rank, one.slowest) for one in found.ranks or []] == [(0, False), (1, None), (2, True)]
-    table = ranks_text(found.ranks or []).splitlines()
+    table = parts_text(ranks_table(found.ranks or [])).splitlines()
     assert table[0].split() == ["rank", "pid", "regime", "step", "own", "work", "waits", "cause"]
     assert table[1].split() == ["0", "100", "communication", "4.20", "ms", "25.0", "ms", "15.0", "ms"]
     assert table[2].endswith("process 101 is stopped")

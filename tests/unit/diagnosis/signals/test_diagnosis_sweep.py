@@ -5,7 +5,8 @@ import msgspec
 from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.signals.batch_probe_signal import batch_probe
 from autobrrr.records import BatchMemory, ShadowProbe
-from autobrrr.report.text.window_text import sweep_text
+from autobrrr.report.page_text import parts_text
+from autobrrr.report.text.window_text import sweep_parts
 from support.judged import diagnosis
 from support.judged.diagnosis import MS, measured, probed
 
@@ -30,7 +31,7 @@ def test_each_size_has_its_step_time_and_twice_the_size_its_ratio() -> None:
     assert (found.status, found.size) == ("ok", 32)
     assert [point.size for point in found.points] == [8, 16, 32, 64, 128]
     assert abs(found.ratio_2x - 1.5) < 0.02
-    text = sweep_text(found)
+    text = parts_text(*sweep_parts(found))
     rows = [line.split() for line in text.splitlines()]
     assert [row[0] for row in rows[2:7]] == ["8", "16", "32", "64", "128"]
     assert ["32", "10.0", "ms", "1.00x", "1.00x"] in rows

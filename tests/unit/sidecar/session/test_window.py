@@ -16,7 +16,8 @@ from autobrrr.diagnosis.verdict.gpu_verdict import unprofiled
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.errors import UsageError
 from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
-from autobrrr.report.text.window_text import window_text
+from autobrrr.report.page_text import parts_text
+from autobrrr.report.text.window_text import window_parts
 from autobrrr.sidecar.session.window_reader import read_window, told_window
 from autobrrr.trace.causes.host_thread_time import host_time
 from support.judged import diagnosis
@@ -71,7 +72,7 @@ def test_a_cpu_window_is_read_and_its_file_closed(tmp_path: Path) -> None:
     assert window.gaps == []
     assert window.verdict is None
     assert window.by_op[0].self_ns > 0
-    assert "thread  in operators 50 %" in window_text(window)
+    assert "thread  in operators 50 %" in parts_text(*window_parts(window))
 
 
 def test_a_gpu_window_brings_idle_time_by_cause_and_a_verdict(tmp_path: Path) -> None:
@@ -80,12 +81,12 @@ def test_a_gpu_window_brings_idle_time_by_cause_and_a_verdict(tmp_path: Path) ->
     assert gaps.busy_ns + sum(gaps.idle_by_cause_ns.values()) == gaps.span_ns
     assert window.verdict is not None
     assert window.verdict.regime == "overhead"
-    said = window_text(window)
+    said = parts_text(*window_parts(window))
     assert "0: idle" in said
     assert said.index("slowest operators") > said.index("0: idle")
     assert "busy throughout" not in said
     full = msgspec.structs.replace(window, gaps=[msgspec.structs.replace(gaps, busy_ns=gaps.span_ns)])
-    assert "busy throughout" in window_text(full)
+    assert "busy throughout" in parts_text(*window_parts(full))
 
 
 def test_a_device_whose_kernels_are_not_in_the_trace_is_no_window_and_is_named(tmp_path: Path) -> None:
