@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -178,6 +179,7 @@ def measured(
     *,
     trace: TracedSteps | None = None,
     probe: ShadowProbe | None = None,
+    fixed: float | None = None,
     stacks: FrameSamples | None = None,
     workers: int | None = None,
     host: tuple[HostSample, ...] | None = None,
@@ -189,16 +191,22 @@ def measured(
     cores: int | None = 4,
     peaks: MeasuredPeaks | None = None,
     fault_ns: float | None = None,
+    **of_trace: Any,
 ) -> Measurements:
-    """Measurements of a job on a quiet machine."""
+    """Measurements of a job on a quiet machine.
+
+    Args:
+        fixed: What a probe of the job has found; else it is `probe`.
+        of_trace: How its steps were traced, as for `traced`; else it is `trace`.
+    """
     return Measurements(
         pid=PID,
         step_ns=steady(step_ns, steps),
         phases=sampled(step_ns, shares),
         facts=job or facts(),
         anatomy=build or anatomy(workers),
-        traced=trace,
-        probe=probe,
+        traced=traced(step_ns, shares, **of_trace) if of_trace else trace,
+        probe=probe if fixed is None else probed(step_ns, fixed=fixed),
         frames=stacks,
         host=machine() if host is None else host,
         readonly=readonly,
@@ -243,60 +251,36 @@ def compiled_rollout(between: float = 0.85, own: int = 135) -> Measurements:
 
 def tiny_mlp(host: tuple[HostSample, ...] | None = None) -> Measurements:
     """Kernels of microseconds between operators of microseconds."""
-    trace = traced(kernels=0.25, operations=780)
-    return measured(trace=trace, probe=probed(fixed=0.95), host=host, workers=0)
+    return measured(kernels=0.25, operations=780, fixed=0.95, host=host, workers=0)
 
 
 def big_matmul() -> Measurements:
     """Large matrix products and nothing else."""
-    step_ns = 46.0 * MS
-    return measured(
-        step_ns,
-        trace=traced(step_ns, kernels=0.95, compute=0.9, operations=60),
-        probe=probed(step_ns, fixed=0.02),
-    )
+    return measured(46.0 * MS, kernels=0.95, compute=0.9, operations=60, fixed=0.02)
 
 
 def optimizer_bound() -> Measurements:
     """AdamW over millions of parameters, a batch of eight: flat in the batch, and not overhead."""
-    step_ns = 20.0 * MS
     shares = {"data_wait": 0.0, "forward": 0.07, "backward": 0.13, "optimizer": 0.8, "other": 0.0}
-    return measured(
-        step_ns,
-        shares,
-        trace=traced(step_ns, shares, kernels=0.93, compute=0.08, operations=120),
-        probe=probed(step_ns, fixed=0.91),
-    )
+    return measured(20.0 * MS, shares, kernels=0.93, compute=0.08, operations=120, fixed=0.91)
 
 
 def dense_embedding() -> Measurements:
     """Gradients of a whole embedding table for sixteen samples."""
-    step_ns = 60.0 * MS
     shares = {"data_wait": 0.0, "forward": 0.05, "backward": 0.45, "optimizer": 0.5, "other": 0.0}
-    return measured(
-        step_ns,
-        shares,
-        trace=traced(step_ns, shares, kernels=0.8, compute=0.02, operations=90),
-        probe=probed(step_ns, fixed=0.97),
-    )
+    return measured(60.0 * MS, shares, kernels=0.8, compute=0.02, operations=90, fixed=0.97)
 
 
 def lstm() -> Measurements:
     """Half of it fixed, none of it dispatch: small products inside one operator."""
-    step_ns = 12.0 * MS
-    return measured(
-        step_ns,
-        trace=traced(step_ns, kernels=0.93, compute=0.85, operations=90, ops=("aten.lstm", "aten.mul")),
-        probe=probed(step_ns, fixed=0.46),
-    )
+    ops = ("aten.lstm", "aten.mul")
+    return measured(12.0 * MS, kernels=0.93, compute=0.85, operations=90, ops=ops, fixed=0.46)
 
 
 def python_heavy() -> Measurements:
     """Python loops in forward: hardly an operator to count, and nothing that grows."""
     shares = {"data_wait": 0.0, "forward": 0.9, "backward": 0.06, "optimizer": 0.04, "other": 0.0}
-    return measured(
-        shares=shares, trace=traced(shares=shares, kernels=0.06, operations=60), probe=probed(fixed=0.99)
-    )
+    return measured(shares=shares, kernels=0.06, operations=60, fixed=0.99)
 
 
 def held_stacks(asleep: int = 20, elsewhere: int = 10) -> FrameSamples:
@@ -330,11 +314,10 @@ BLENDED = {"data_wait": 0.02, "forward": 0.36, "backward": 0.4, "optimizer": 0.2
 
 def starved_without_workers() -> Measurements:
     """Batches are made on the training thread."""
-    step_ns = 10.0 * MS
     return measured(
-        step_ns,
+        10.0 * MS,
         STARVED,
-        trace=traced(step_ns, STARVED, kernels={"forward": 0.4, "backward": 0.4, "optimizer": 0.2}),
+        kernels={"forward": 0.4, "backward": 0.4, "optimizer": 0.2},
         probe=UNPROBED,
         stacks=frames(loader=105, model=45),
         workers=0,
@@ -343,11 +326,10 @@ def starved_without_workers() -> Measurements:
 
 def starved_with_workers() -> Measurements:
     """Two workers can't keep up; waits come in bursts, so no trace passes."""
-    step_ns = 10.0 * MS
     return measured(
-        step_ns,
+        10.0 * MS,
         STARVED,
-        trace=traced(step_ns, STARVED, wobble=(0.3, 2.0, 0.3, 2.0, 0.3, 2.0)),
+        wobble=(0.3, 2.0, 0.3, 2.0, 0.3, 2.0),
         probe=UNPROBED,
         stacks=frames(loader=70, model=80, queue_empty_share=0.8),
         workers=2,
@@ -356,24 +338,14 @@ def starved_with_workers() -> Measurements:
 
 def metrics_loop() -> Measurements:
     """The user's own bookkeeping between the steps."""
-    step_ns = 10.0 * MS
     inside = {"forward": 0.5, "backward": 0.5, "optimizer": 0.3, "other": 0.02}
-    return measured(
-        step_ns,
-        HOSTED,
-        trace=traced(step_ns, HOSTED, kernels=inside, operations=200),
-        probe=UNPROBED,
-        stacks=frames(host=110, model=40),
-    )
+    stacks = frames(host=110, model=40)
+    return measured(10.0 * MS, HOSTED, kernels=inside, operations=200, probe=UNPROBED, stacks=stacks)
 
 
 def blend() -> Measurements:
     """A small transformer: a third overhead, the rest in kernels of both kinds."""
-    return measured(
-        shares=BLENDED,
-        trace=traced(shares=BLENDED, kernels=0.6, compute=0.5, operations=400),
-        probe=probed(fixed=0.4),
-    )
+    return measured(shares=BLENDED, kernels=0.6, compute=0.5, operations=400, fixed=0.4)
 
 
 GFLOPS, GBPS = 100.0, 20.0  # of the machine that these jobs run on
@@ -553,7 +525,8 @@ def hand_parallel(
         measured(
             step_ns,
             shares,
-            trace=traced(step_ns, shares, kernels=inside, operations=120),
+            kernels=inside,
+            operations=120,
             stacks=FrameSamples(samples=100, places=places),
             job=msgspec.structs.replace(facts(), rank=0, world_size=2),
         ),
@@ -576,7 +549,8 @@ def waiting_rank(exposed: float = 0.65, blocked: float = 0.66) -> Measurements:
         measured(
             step_ns,
             shares,
-            trace=traced(step_ns, shares, kernels=inside, operations=120),
+            kernels=inside,
+            operations=120,
             job=msgspec.structs.replace(facts(), rank=0, world_size=2),
             build=msgspec.structs.replace(anatomy(), roots=["DistributedDataParallel"]),
         ),

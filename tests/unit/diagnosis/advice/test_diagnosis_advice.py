@@ -13,7 +13,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Advice
 from support.judged import diagnosis
-from support.judged.diagnosis import MS, anatomy, measured, probed, traced
+from support.judged.diagnosis import MS, anatomy, measured, probed
 
 UPDATES = {"data_wait": 0.0, "forward": 0.2, "backward": 0.2, "optimizer": 0.6, "other": 0.0}
 
@@ -45,7 +45,7 @@ def test_no_cure_is_sold_while_the_step_is_still_being_measured() -> None:
     assert predicted_gain(early)["loader.workers"] > 1.3
     assert judge(early).verdict.regime == "unknown"
     assert advice(early) == {}
-    later = measured(2.0 * MS, phases, workers=0, trace=traced(2.0 * MS, phases, kernels=0.4))
+    later = measured(2.0 * MS, phases, workers=0, kernels=0.4)
     assert judge(later).verdict.regime == "mixed"
     assert "loader.workers" in advice(later)
 
@@ -62,12 +62,7 @@ def test_reach_and_class_are_those_of_the_registry() -> None:
 def test_a_fused_optimizer_is_predicted_to_save_its_dispatch() -> None:
     # 100 tensors, 2 ms in the optimizer, nearly all dispatch: fused measures 0.27 ms, model 0.27 + kernels.
     step_ns = 2.0 * MS / 0.6
-    job = measured(
-        step_ns,
-        UPDATES,
-        trace=traced(step_ns, UPDATES, kernels=0.1, operations=1_100),
-        build=anatomy(tensors=100),
-    )
+    job = measured(step_ns, UPDATES, kernels=0.1, operations=1_100, build=anatomy(tensors=100))
     left_ns = (10 + 1.25 * 100) * 2_000 + 0.3 * 0.1 * 2.0 * MS
     expected = step_ns / (step_ns - 2.0 * MS + left_ns)
     assert predicted_gain(job)["optimizer.fused"] == pytest.approx(expected, rel=0.02)
@@ -89,9 +84,7 @@ def test_weight_traffic_of_adam_shrinks_in_one_kernel_and_lists_do_not_help() ->
     ],
 )
 def test_what_is_on_already_is_not_advised(operator: str, missing: set[str]) -> None:
-    job = measured(
-        trace=traced(operations=900, ops=("aten.addmm.default", operator)), probe=probed(fixed=0.95)
-    )
+    job = measured(operations=900, ops=("aten.addmm.default", operator), fixed=0.95)
     assert not missing & set(advice(job))
     assert not missing & set(predicted_gain(job))
     assert judge(job).verdict.regime == "overhead"
@@ -107,22 +100,20 @@ def test_long_steps_that_sampling_has_missed_have_their_part_in_the_gain() -> No
 
 
 def test_an_optimizer_that_no_remedy_understands_gets_none() -> None:
-    job = measured(
-        trace=traced(operations=900), probe=probed(fixed=0.95), build=anatomy(optimizers=("Muon",))
-    )
+    job = measured(operations=900, fixed=0.95, build=anatomy(optimizers=("Muon",)))
     assert not {"optimizer.fused", "optimizer.foreach"} & (set(advice(job)) | set(predicted_gain(job)))
 
 
 def test_time_of_an_optimizer_of_the_users_is_not_promised_by_another_ones_kernel() -> None:
     both = anatomy(optimizers=("Muon", "AdamW"))
-    found = advice(measured(trace=traced(operations=900), probe=probed(fixed=0.95), build=both))
+    found = advice(measured(operations=900, fixed=0.95, build=both))
     assert found["optimizer.fused"].why == REGISTRY["optimizer.fused"].doc
 
 
 def test_sgd_without_state_has_less_to_gain_than_with_momentum() -> None:
     def gain(state_bytes: int) -> float:
         build = anatomy(optimizers=("SGD",), tensors=40, state_bytes=state_bytes)
-        job = measured(shares=UPDATES, trace=traced(shares=UPDATES, kernels=0.6), build=build)
+        job = measured(shares=UPDATES, kernels=0.6, build=build)
         return predicted_gain(job)["optimizer.fused"]
 
     assert gain(0) < gain(1_000)
@@ -131,10 +122,7 @@ def test_sgd_without_state_has_less_to_gain_than_with_momentum() -> None:
 def test_one_thread_is_advised_for_short_kernels_on_several_threads() -> None:
     def job(threads: int, kernels: float, step_ns: float = 2.6 * MS) -> Measurements:
         return measured(
-            step_ns,
-            trace=traced(step_ns, kernels=kernels, operations=900),
-            probe=probed(step_ns),
-            job=diagnosis.facts(threads=threads),
+            step_ns, kernels=kernels, operations=900, fixed=0.95, job=diagnosis.facts(threads=threads)
         )
 
     found = advice(job(8, 0.1))["threads.intra_op"]

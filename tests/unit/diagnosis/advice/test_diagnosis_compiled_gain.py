@@ -13,7 +13,7 @@ from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import OpWork
 from support.judged import diagnosis
-from support.judged.diagnosis import MS, an_op, anatomy, measured, probed, traced
+from support.judged.diagnosis import MS, an_op, anatomy, measured, traced
 
 SHARES = {"data_wait": 0.0, "forward": 0.45, "backward": 0.5, "optimizer": 0.05, "other": 0.0}
 
@@ -24,9 +24,7 @@ def job(
     trace = msgspec.structs.replace(
         traced(step_ns, SHARES, kernels=kernels, operations=900), work=operators, op_cost_ns=2_000
     )
-    return measured(
-        step_ns, SHARES, trace=trace, probe=probed(step_ns), build=anatomy(compiled=compiled), steps=60
-    )
+    return measured(step_ns, SHARES, trace=trace, fixed=0.95, build=anatomy(compiled=compiled), steps=60)
 
 
 def gain(found: Measurements) -> float:

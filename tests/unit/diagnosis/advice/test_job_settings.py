@@ -21,7 +21,6 @@ from support.judged.diagnosis import (
     machine,
     measured,
     optimizer_bound,
-    probed,
     tiny_mlp,
     traced,
 )
@@ -179,7 +178,7 @@ def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_b
     for share, first in ((60, "edit.foreach_update"), (9, "compile.default")):
         code = [CodeSite(what="updates", where="train.py:77 log_metrics", samples=share)]
         stacks = msgspec.structs.replace(frames(host=share, model=150 - share), code=code)
-        advice = judge(measured(trace=trace, probe=probed(fixed=0.95), stacks=stacks)).verdict.advice
+        advice = judge(measured(trace=trace, fixed=0.95, stacks=stacks)).verdict.advice
         gains = {one.remedy: one.expected or 1.0 for one in advice}
         assert gains["compile.default"] > gains["edit.foreach_update"]
         assert next(name for name in gains if name in ("edit.foreach_update", "compile.default")) == first

@@ -15,7 +15,7 @@ INSIDE = {"data_wait": 0.5, "forward": 0.5, "backward": 0.6, "optimizer": 0.25, 
 
 
 def of(**words: object) -> Shares:
-    return step_shares(measured(shares=SHARES, trace=traced(shares=SHARES, kernels=INSIDE, **words)))  # type: ignore[arg-type]
+    return step_shares(measured(shares=SHARES, kernels=INSIDE, **words))  # type: ignore[arg-type]
 
 
 def test_each_part_of_the_step_goes_to_one_share() -> None:
@@ -80,7 +80,7 @@ def test_a_forward_that_was_not_measured_is_neither_overhead_nor_host() -> None:
 def test_kernels_of_the_loader_itself_are_input_and_never_split_as_the_models() -> None:
     inside = {"data_wait": 0.3, "forward": 0.4, "backward": 0.4}
     shares = SHARES | {"data_wait": 0.6, "forward": 0.1, "backward": 0.1, "optimizer": 0.1, "other": 0.1}
-    found = step_shares(measured(shares=shares, trace=traced(shares=shares, kernels=inside)))
+    found = step_shares(measured(shares=shares, kernels=inside))
     assert found.input == pytest.approx(0.6, abs=0.01)
     assert (found.compute, found.memory) == (None, None)
     assert sum(measured_shares(found).values()) == pytest.approx(1)
@@ -119,12 +119,7 @@ def test_a_regime_leads_only_where_who_it_belongs_to_leads_all_others_together()
 def test_pauses_of_forward_without_an_operator_are_the_users_own_code() -> None:
     shares = {"data_wait": 0.0, "forward": 0.9, "backward": 0.06, "optimizer": 0.04, "other": 0.0}
     step_ns = 10.0 * MS
-    plain = diagnosis.measured(
-        step_ns,
-        shares,
-        trace=diagnosis.traced(step_ns, shares, kernels=0.05),
-        stacks=diagnosis.frames(host=120),
-    )
+    plain = diagnosis.measured(step_ns, shares, kernels=0.05, stacks=diagnosis.frames(host=120))
     paused = msgspec.structs.replace(plain.traced, between_ns=0.8 * step_ns)
     found = judge(diagnosis.replaced(plain, traced=paused)).verdict
     assert found.regime == "host"

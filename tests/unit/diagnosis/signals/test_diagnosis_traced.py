@@ -127,5 +127,5 @@ def test_loading_and_own_code_are_not_counted_as_overhead() -> None:
         "optimizer": 0.1,
         "other": 0.2,
     }
-    measured = diagnosis.measured(shares=shares, trace=traced(shares=shares, kernels=0.0))
+    measured = diagnosis.measured(shares=shares, kernels=0.0)
     assert read_all(measured)["traced_steps"].value == pytest.approx(0.3, abs=0.01)

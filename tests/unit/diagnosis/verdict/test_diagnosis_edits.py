@@ -12,7 +12,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Advice, CodeSite, FrameSamples, OpWork, WindowOp
 from autobrrr.records.agent_records import ProfilerWindow
-from support.judged.diagnosis import MS, an_op, anatomy, facts, measured, probed, traced
+from support.judged.diagnosis import MS, an_op, anatomy, facts, measured, traced
 
 
 def edits(job: Measurements) -> dict[str, Advice]:
@@ -93,7 +93,7 @@ def test_attention_by_hand_is_priced_by_its_scores(kernel_ns: float, operator: s
         traced(operations=900, ops=("aten.addmm.default", operator)), work=scores_work(kernel_ns)
     )
     build = msgspec.structs.replace(anatomy(), attention=["model.py:13 forward"])
-    found = edits(measured(trace=trace, probe=probed(fixed=0.95), build=build))
+    found = edits(measured(trace=trace, fixed=0.95, build=build))
     assert ("edit.fused_attention" in found) is advised
     if advised:
         why = found["edit.fused_attention"].why
@@ -106,7 +106,7 @@ def test_an_optimizer_of_the_users_own_is_told_by_its_operators() -> None:
     def job(name: str, operations: float) -> Measurements:
         trace = msgspec.structs.replace(traced(operations=900), operations_by_phase={"optimizer": operations})
         build = anatomy(optimizers=(name,), tensors=50)
-        return measured(trace=trace, probe=probed(fixed=0.95), build=build)
+        return measured(trace=trace, fixed=0.95, build=build)
 
     assert (
         "Muon runs 600 operators a step for 50 tensors" in edits(job("Muon", 600))["edit.foreach_update"].why
@@ -143,9 +143,9 @@ def test_without_flags_a_loop_that_accumulates_is_named_and_two_losses_are_not()
 
 
 def test_accumulation_is_not_advised_where_twice_the_samples_take_twice_the_time() -> None:
-    job = measured(stacks=stacks("accumulates", 50), trace=traced(), probe=probed(fixed=0.0))
+    job = measured(stacks=stacks("accumulates", 50), trace=traced(), fixed=0.0)
     assert "batch.accumulation" not in edits(with_backwards(job, 4))
-    cheap = measured(stacks=stacks("accumulates", 50), trace=traced(), probe=probed(fixed=0.6))
+    cheap = measured(stacks=stacks("accumulates", 50), trace=traced(), fixed=0.6)
     assert "times as long" in edits(with_backwards(cheap, 4))["batch.accumulation"].why
 
 

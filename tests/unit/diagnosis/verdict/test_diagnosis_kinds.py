@@ -172,9 +172,7 @@ def test_starving_workers_are_input_however_their_steps_vary() -> None:
 
 
 def test_half_overhead_that_the_probe_does_not_confirm_is_mixed() -> None:
-    measured = diagnosis.measured(
-        trace=diagnosis.traced(kernels=0.3, operations=700), probe=diagnosis.probed(fixed=0.4)
-    )
+    measured = diagnosis.measured(kernels=0.3, operations=700, fixed=0.4)
     found = verdict(measured)
     assert found.regime == "mixed"
     assert (
@@ -183,7 +181,7 @@ def test_half_overhead_that_the_probe_does_not_confirm_is_mixed() -> None:
 
 
 def test_a_probe_that_contradicts_the_trace_makes_it_mixed() -> None:
-    measured = diagnosis.measured(trace=diagnosis.traced(kernels=0.1), probe=diagnosis.probed(fixed=0.1))
+    measured = diagnosis.measured(kernels=0.1, fixed=0.1)
     found = verdict(measured)
     assert found.regime == "mixed"
     assert "traced_steps says overhead" in found.reason
@@ -192,16 +190,16 @@ def test_a_probe_that_contradicts_the_trace_makes_it_mixed() -> None:
 
 def test_where_the_probe_abstains_the_count_of_operators_may_confirm() -> None:
     abstained = ShadowProbe(status="abstained", why="forward is not repeatable")
-    found = verdict(diagnosis.measured(trace=diagnosis.traced(operations=900), probe=abstained))
+    found = verdict(diagnosis.measured(operations=900, probe=abstained))
     assert (found.regime, found.confidence) == ("overhead", "high")
-    few = verdict(diagnosis.measured(trace=diagnosis.traced(operations=100), probe=abstained))
+    few = verdict(diagnosis.measured(operations=100, probe=abstained))
     assert few.regime == "unknown"
     assert few.decide_with == "autobrrr diagnose 4242 --probe --for 60s"
 
 
 def test_more_dispatch_than_step_is_a_calibration_to_distrust() -> None:
     abstained = ShadowProbe(status="abstained", why="forward is not repeatable")
-    found = verdict(diagnosis.measured(trace=diagnosis.traced(operations=2_000), probe=abstained))
+    found = verdict(diagnosis.measured(operations=2_000, probe=abstained))
     assert found.regime == "unknown"
     assert "calibration is off" in found.reason
 
@@ -232,18 +230,13 @@ def test_even_a_clear_case_is_withheld_on_a_crowded_machine() -> None:
 
 def test_a_share_that_the_delay_could_explain_is_withheld() -> None:
     # 57 % overhead with 15 % delay: without the delay it might be 49 %.
-    measured = diagnosis.measured(
-        trace=diagnosis.traced(kernels=0.415), probe=diagnosis.probed(fixed=0.9), host=diagnosis.machine(0.15)
-    )
+    measured = diagnosis.measured(kernels=0.415, fixed=0.9, host=diagnosis.machine(0.15))
     assert verdict(measured).regime == "unknown"
     assert verdict(measured).reason == WITHHELD
 
 
 def traced_while_busy(delay: float, kernels: float = 0.15) -> Measurements:
-    return diagnosis.measured(
-        trace=diagnosis.traced(operations=900, kernels=kernels, run_delay_share=delay),
-        probe=diagnosis.probed(fixed=0.95),
-    )
+    return diagnosis.measured(operations=900, kernels=kernels, run_delay_share=delay, fixed=0.95)
 
 
 @pytest.mark.parametrize(("delay", "kernels"), [(0.2, 0.4), (0.4, 0.3), (0.55, 0.35), (0.7, 0.0)])
@@ -328,7 +321,7 @@ def test_stacks_that_deny_the_loaders_clock_make_it_mixed() -> None:
 def test_samples_and_queues_say_nothing_against_the_clock_of_the_loop() -> None:
     # Stacks are taken where the thread gives the interpreter away, which the loader does first of all.
     sampled = diagnosis.frames(loader=140, model=10, queue_empty_share=0.9)
-    small = diagnosis.measured(trace=diagnosis.traced(), probe=diagnosis.probed(), stacks=sampled, workers=2)
+    small = diagnosis.measured(trace=diagnosis.traced(), fixed=0.95, stacks=sampled, workers=2)
     assert verdict(small).regime == "overhead"
     large = diagnosis.big_matmul()
     full = diagnosis.measured(46 * MS, trace=large.traced, probe=large.probe, stacks=sampled, workers=2)
@@ -352,7 +345,7 @@ def test_shares_that_their_own_error_could_bring_below_half_are_low() -> None:
         trace = replace(
             trace, plain_by_phase_ns=even.plain_by_phase_ns, kernel_by_phase_ns=even.kernel_by_phase_ns
         )
-        return diagnosis.measured(shares=shares, trace=trace, probe=diagnosis.probed())
+        return diagnosis.measured(shares=shares, trace=trace, fixed=0.95)
 
     assert verdict(wobbling(0.01)).confidence == "high"
     assert (verdict(wobbling(0.2)).regime, verdict(wobbling(0.2)).confidence) == ("overhead", "low")
@@ -444,11 +437,7 @@ def test_a_trace_that_fails_its_guard_is_given_as_the_reason() -> None:
 
 def test_a_lead_of_less_than_fifteen_points_names_nothing() -> None:
     shares = {"data_wait": 0.42, "forward": 0.3, "backward": 0.26, "optimizer": 0.02, "other": 0.0}
-    measured = diagnosis.measured(
-        shares=shares,
-        trace=diagnosis.traced(shares=shares, kernels=0.05, operations=900),
-        probe=diagnosis.probed(fixed=0.9),
-    )
+    measured = diagnosis.measured(shares=shares, kernels=0.05, operations=900, fixed=0.9)
     found = verdict(measured)
     assert found.regime == "mixed"
     assert "42 % waiting for data" in found.reason
@@ -507,7 +496,8 @@ def test_what_two_signals_carry_is_withheld_for_the_time_that_others_took_and_th
         return diagnosis.measured(
             20 * MS,
             shares,
-            trace=diagnosis.traced(20 * MS, shares, kernels=kernels, operations=50),
+            kernels=kernels,
+            operations=50,
             stacks=diagnosis.frames(loader=140, host=30, model=30, queue_empty_share=0.95),
             workers=2,
             host=tuple(looks),

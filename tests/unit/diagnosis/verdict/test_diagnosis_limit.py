@@ -37,9 +37,10 @@ def dispatch_and_own_code() -> Measurements:
     return diagnosis.measured(
         4 * MS,
         HALVES,
-        trace=diagnosis.traced(4 * MS, HALVES, kernels=kernels, operations=900),
+        kernels=kernels,
+        operations=900,
         stacks=diagnosis.frames(host=80, model=70),
-        probe=diagnosis.probed(4 * MS, fixed=0.95),
+        fixed=0.95,
     )
 
 
@@ -190,13 +191,10 @@ def test_a_blend_has_no_limit_and_says_what_it_is_made_of() -> None:
 
 
 def test_clocks_that_contradict_each_other_name_nobody() -> None:
-    dispatching = diagnosis.measured(trace=diagnosis.traced(kernels=0.1), probe=diagnosis.probed(fixed=0.1))
+    dispatching = diagnosis.measured(kernels=0.1, fixed=0.1)
     found = verdict(dispatching)
     assert (found.limit, found.limit_reason) == ("mixed", found.reason)
-    working = diagnosis.measured(
-        trace=diagnosis.traced(kernels=0.8, operations=800, op_cost_ns=2_000),
-        probe=diagnosis.probed(fixed=0.5),
-    )
+    working = diagnosis.measured(kernels=0.8, operations=800, op_cost_ns=2_000, fixed=0.5)
     assert verdict(working).limit not in ("host", "kernels")
 
 
