@@ -65,6 +65,7 @@ def traced(
     wobble: tuple[float, ...] = WOBBLE,
     slowdown: float = 2.0,
     ops: tuple[str, ...] = ("aten.addmm.default", "aten.mul.Tensor"),
+    **more: Any,
 ) -> TracedSteps:
     """Traced steps of a job; `kernels` is the part of each phase in which kernels work."""
     inside = dict.fromkeys(shares, kernels) if isinstance(kernels, float) else kernels
@@ -85,6 +86,7 @@ def traced(
         ],
         op_cost_ns=op_cost_ns,
         run_delay_share=run_delay_share,
+        **more,
     )
 
 
@@ -96,6 +98,7 @@ def probed(
     factors: tuple[float, ...] = (0.25, 0.5, 1, 2),
     noise: float = 0.01,
     curve: Callable[[float], float] | None = None,
+    **more: Any,
 ) -> ShadowProbe:
     """A probe of a job whose step is `fixed` + the rest times the batch; `curve` bends it."""
     grows = curve or (lambda factor: fixed + (1 - fixed) * factor)
@@ -103,15 +106,13 @@ def probed(
     for factor in factors:
         durations = [int(step_ns * grows(factor) * (1 + noise * (i - 2))) for i in range(5)]
         points.append(ShadowPoint(batch=int(batch * factor), shadow_ns=durations))
-    return ShadowProbe(status="ok", batch=batch, points=points)
+    return ShadowProbe(status="ok", batch=batch, points=points, **more)
 
 
 UNPROBED = ShadowProbe(status="abstained", why="loading takes 70 % of the step")
 
 
-def frames(
-    loader: int = 0, host: int = 0, model: int = 0, queue_empty_share: float | None = None
-) -> FrameSamples:
+def frames(loader: int = 0, host: int = 0, model: int = 0, **more: Any) -> FrameSamples:
     """Sampled stacks: so many in the loader, in the loop's own code, in the model."""
     places = [
         FrameCount(where="train.py:31 make_batch", phase="data_wait", in_loader=True, samples=loader),
@@ -119,9 +120,7 @@ def frames(
         FrameCount(where="model.py:12 forward", phase="forward", in_loader=False, samples=model),
     ]
     return FrameSamples(
-        samples=loader + host + model,
-        places=[place for place in places if place.samples],
-        queue_empty_share=queue_empty_share,
+        samples=loader + host + model, places=[place for place in places if place.samples], **more
     )
 
 
@@ -155,6 +154,7 @@ def anatomy(
     tensors: int = 12,
     state_bytes: int = 1 << 20,
     compiled: bool = False,
+    **more: Any,
 ) -> Anatomy:
     """A loop with one model."""
     found = sidecar.anatomy(
@@ -164,13 +164,14 @@ def anatomy(
         compiled=compiled,
         loader_workers=workers,
         loader_prefetch=2 if workers else None,
+        **more,
     )
     return Anatomy(**found)  # type: ignore[arg-type]
 
 
-def facts(threads: int = 1, cuda: bool = False, compiled: bool = False) -> JobFacts:
+def facts(**more: Any) -> JobFacts:
     """An ordinary job."""
-    return job_facts(PID, threads=threads, cuda=cuda, compiled=compiled)
+    return job_facts(PID, **more)
 
 
 def measured(
@@ -296,12 +297,12 @@ def held_stacks(asleep: int = 20, elsewhere: int = 10) -> FrameSamples:
 def held(operations: int = 60, stacks: FrameSamples | None = None) -> Measurements:
     """A custom backward holds the step; the batch probe refuses it."""
     shares = {"data_wait": 0.0, "forward": 0.02, "backward": 0.97, "optimizer": 0.01, "other": 0.0}
-    trace = traced(53.0 * MS, shares, kernels=0.01, operations=operations)
-    by_phase = {"backward": 0.6 * operations, "forward": 20.0}
     return measured(
         53.0 * MS,
         shares,
-        trace=msgspec.structs.replace(trace, operations_by_phase=by_phase),
+        kernels=0.01,
+        operations=operations,
+        operations_by_phase={"backward": 0.6 * operations, "forward": 20.0},
         probe=ShadowProbe(status="abstained", why="an autograd function of the job's own"),
         stacks=stacks or held_stacks(),
     )
@@ -406,18 +407,16 @@ def kernel_bound(
     """A job whose kernels do what is given, and leave the rest of the step idle."""
     kernels = sum(one.kernel_ns for one in work) / step_ns
     shares = {"data_wait": 0.0, "forward": 0.4, "backward": 0.4, "optimizer": 0.2, "other": 0.0}
-    trace = traced(step_ns, shares, kernels=kernels, operations=80)
-    products = sum(one.kernel_ns for one in work if one.flops) / max(1.0, kernels * step_ns)
-    trace = msgspec.structs.replace(trace, work=list(work))
-    trace = msgspec.structs.replace(
-        trace,
-        by_op=[
-            OpTime(op="aten.addmm.default", count=20, kernel_ns=products * kernels * step_ns),
-            OpTime(op="aten.mul.Tensor", count=60, kernel_ns=(1 - products) * kernels * step_ns),
-        ],
-    )
     return measured(
-        step_ns, shares, trace=trace, probe=probe, peaks=peaks or peaks_of_machine(), probing="off"
+        step_ns,
+        shares,
+        kernels=kernels,
+        compute=sum(one.kernel_ns for one in work if one.flops) / max(1.0, kernels * step_ns),
+        operations=80,
+        work=list(work),
+        probe=probe,
+        peaks=peaks or peaks_of_machine(),
+        probing="off",
     )
 
 
@@ -528,7 +527,7 @@ def hand_parallel(
             kernels=inside,
             operations=120,
             stacks=FrameSamples(samples=100, places=places),
-            job=msgspec.structs.replace(facts(), rank=0, world_size=2),
+            job=facts(rank=0, world_size=2),
         ),
         collectives=timed if waits else None,
     )
@@ -551,8 +550,8 @@ def waiting_rank(exposed: float = 0.65, blocked: float = 0.66) -> Measurements:
             shares,
             kernels=inside,
             operations=120,
-            job=msgspec.structs.replace(facts(), rank=0, world_size=2),
-            build=msgspec.structs.replace(anatomy(), roots=["DistributedDataParallel"]),
+            job=facts(rank=0, world_size=2),
+            build=anatomy(roots=["DistributedDataParallel"]),
         ),
         collectives=waits,
     )

@@ -21,9 +21,7 @@ SHARES = {"data_wait": 0.0, "forward": 0.45, "backward": 0.5, "optimizer": 0.05,
 def job(
     kernels: float, operators: list[OpWork], *, step_ns: float = 2.0 * MS, compiled: bool = False
 ) -> Measurements:
-    trace = msgspec.structs.replace(
-        traced(step_ns, SHARES, kernels=kernels, operations=900), work=operators, op_cost_ns=2_000
-    )
+    trace = traced(step_ns, SHARES, kernels=kernels, operations=900, work=operators, op_cost_ns=2_000)
     return measured(step_ns, SHARES, trace=trace, fixed=0.95, build=anatomy(compiled=compiled), steps=60)
 
 

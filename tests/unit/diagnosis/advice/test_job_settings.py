@@ -94,8 +94,8 @@ def test_a_job_that_its_quota_stops_is_told_so() -> None:
 
 
 def test_calls_that_record_for_nothing_have_their_part_of_the_looks() -> None:
-    stacks = msgspec.structs.replace(
-        frames(host=60, model=90), code=[CodeSite(what="unused graphs", where="train.py:9 test", samples=75)]
+    stacks = frames(
+        host=60, model=90, code=[CodeSite(what="unused graphs", where="train.py:9 test", samples=75)]
     )
     job = dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.no_grad"]
@@ -104,8 +104,8 @@ def test_calls_that_record_for_nothing_have_their_part_of_the_looks() -> None:
 
 
 def test_a_kept_graph_comes_first_without_a_gain() -> None:
-    stacks = msgspec.structs.replace(
-        frames(host=60, model=90), code=[CodeSite(what="kept graphs", where="train.py:9 main", samples=55)]
+    stacks = frames(
+        host=60, model=90, code=[CodeSite(what="kept graphs", where="train.py:9 main", samples=55)]
     )
     job = dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)
     first = judge(job).verdict.advice[0]
@@ -129,8 +129,8 @@ def test_cudnn_is_no_matter_where_nothing_convolves() -> None:
 def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
     what: str, edit: str, removed: float
 ) -> None:
-    stacks = msgspec.structs.replace(
-        frames(host=60, model=90), code=[CodeSite(what=what, where="train.py:77 log_metrics", samples=55)]
+    stacks = frames(
+        host=60, model=90, code=[CodeSite(what=what, where="train.py:77 log_metrics", samples=55)]
     )
     job = dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == edit]
@@ -144,9 +144,7 @@ def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
 )
 def test_a_costly_call_is_told_with_what_it_takes_itself(what: str, edit: str, removed: float) -> None:
     code = [CodeSite(what=what, where="train.py:77 log_metrics", samples=30)]
-    job = dataclasses.replace(
-        diagnosis.tiny_mlp(), frames=msgspec.structs.replace(frames(host=60, model=90), code=code)
-    )
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90, code=code))
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == edit]
     assert found.expected == pytest.approx(1 / (1 - removed * 0.2), rel=0.01)
     assert found.why.startswith("train.py:77 log_metrics takes 20 % of the step")
@@ -159,11 +157,9 @@ def test_a_loop_is_one_of_operators_where_the_rest_of_its_phase_can_t_hold_them(
     operators: float, edit: str
 ) -> None:
     shares = {"data_wait": 0.0, "forward": 0.1, "backward": 0.3, "optimizer": 0.1, "other": 0.5}
-    trace = msgspec.structs.replace(
-        traced(8 * MS, shares, kernels=0.1), operations_by_phase={"other": operators, "backward": 800.0}
-    )
+    trace = traced(8 * MS, shares, kernels=0.1, operations_by_phase={"other": operators, "backward": 800.0})
     code = [CodeSite(what="loops", where="train.py:77 log_metrics", samples=55)]
-    stacks = msgspec.structs.replace(frames(host=60, model=90), code=code)
+    stacks = frames(host=60, model=90, code=code)
     advice = judge(measured(8 * MS, shares, trace=trace, stacks=stacks)).verdict.advice
     (found,) = [one for one in advice if one.remedy in ("edit.vectorize", "edit.less_often")]
     assert (found.remedy, found.class_) == (edit, "rounding" if edit == "edit.vectorize" else "stream")
@@ -174,10 +170,10 @@ def test_a_loop_is_one_of_operators_where_the_rest_of_its_phase_can_t_hold_them(
 
 def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_bring() -> None:
     work = [an_op("aten.add.Tensor", 600.0, 400, phase=phase) for phase in ("forward", "backward")]
-    trace = msgspec.structs.replace(traced(kernels=0.2, operations=780), work=work)
+    trace = traced(kernels=0.2, operations=780, work=work)
     for share, first in ((60, "edit.foreach_update"), (9, "compile.default")):
         code = [CodeSite(what="updates", where="train.py:77 log_metrics", samples=share)]
-        stacks = msgspec.structs.replace(frames(host=share, model=150 - share), code=code)
+        stacks = frames(host=share, model=150 - share, code=code)
         advice = judge(measured(trace=trace, fixed=0.95, stacks=stacks)).verdict.advice
         gains = {one.remedy: one.expected or 1.0 for one in advice}
         assert gains["compile.default"] > gains["edit.foreach_update"]
@@ -187,7 +183,7 @@ def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_b
 def test_a_line_that_is_little_of_its_function_is_not_the_cause() -> None:
     for samples, edits in ((30, 1), (9, 0)):
         code = [CodeSite(what="makes tensors", where="train.py:70 log_metrics", samples=samples)]
-        stacks = msgspec.structs.replace(frames(host=60, model=90), code=code)
+        stacks = frames(host=60, model=90, code=code)
         advice = judge(dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)).verdict.advice
         assert [one.remedy for one in advice].count("edit.stack_first") == edits
 
@@ -197,7 +193,7 @@ def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.less_often"]
     assert found.expected == pytest.approx(1 / (1 - 0.9 * 0.4), rel=0.01)
     known = [CodeSite(what="saves", where="train.py:77 log_metrics", samples=55)]
-    stacks = msgspec.structs.replace(frames(host=60, model=90), code=known)
+    stacks = frames(host=60, model=90, code=known)
     advice = judge(dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)).verdict.advice
     assert "edit.less_often" not in {one.remedy for one in advice}
 

@@ -30,7 +30,7 @@ def trained(trained_mib: int | None = 16, peak_mib: int = 60) -> Measurements:
         free_bytes=None,
         largest_batch=96,
     )
-    probe = msgspec.structs.replace(diagnosis.probed(4 * MS, fixed=0.5), memory=held)
+    probe = diagnosis.probed(4 * MS, fixed=0.5, memory=held)
     return diagnosis.replaced(diagnosis.measured(build=build, probe=probe), held=((0, 256 * MIB),))
 
 

@@ -52,6 +52,6 @@ def test_what_the_agent_refused_is_passed_on_and_nothing_is_nothing() -> None:
 
 
 def test_the_probe_says_how_many_samples_would_fit() -> None:
-    probe = msgspec.structs.replace(probed(fixed=0.95), memory=MEMORY)
+    probe = probed(fixed=0.95, memory=MEMORY)
     assert "memory for about 1000 samples" in batch_probe(measured(probe=probe)).note
     assert "samples" not in batch_probe(diagnosis.tiny_mlp()).note

@@ -64,10 +64,8 @@ def test_a_copy_that_waits_is_advised_where_copies_take_time() -> None:
 def test_every_backward_but_the_last_may_leave_out_the_exchange(
     backwards: int, ranks: int, what: str, advised: bool
 ) -> None:
-    build = msgspec.structs.replace(anatomy(), roots=["DistributedDataParallel"])
-    job = measured(
-        stacks=stacks(what, 9), build=build, job=msgspec.structs.replace(facts(), world_size=ranks)
-    )
+    build = anatomy(roots=["DistributedDataParallel"])
+    job = measured(stacks=stacks(what, 9), build=build, job=facts(world_size=ranks))
     assert ("edit.no_sync" in edits(with_backwards(job, backwards))) is advised
 
 
@@ -89,10 +87,8 @@ def scores_work(kernel_ns: float) -> list[OpWork]:
     ],
 )
 def test_attention_by_hand_is_priced_by_its_scores(kernel_ns: float, operator: str, advised: bool) -> None:
-    trace = msgspec.structs.replace(
-        traced(operations=900, ops=("aten.addmm.default", operator)), work=scores_work(kernel_ns)
-    )
-    build = msgspec.structs.replace(anatomy(), attention=["model.py:13 forward"])
+    trace = traced(operations=900, ops=("aten.addmm.default", operator), work=scores_work(kernel_ns))
+    build = anatomy(attention=["model.py:13 forward"])
     found = edits(measured(trace=trace, fixed=0.95, build=build))
     assert ("edit.fused_attention" in found) is advised
     if advised:
@@ -104,7 +100,7 @@ def test_attention_by_hand_is_priced_by_its_scores(kernel_ns: float, operator: s
 
 def test_an_optimizer_of_the_users_own_is_told_by_its_operators() -> None:
     def job(name: str, operations: float) -> Measurements:
-        trace = msgspec.structs.replace(traced(operations=900), operations_by_phase={"optimizer": operations})
+        trace = traced(operations=900, operations_by_phase={"optimizer": operations})
         build = anatomy(optimizers=(name,), tensors=50)
         return measured(trace=trace, fixed=0.95, build=build)
 
@@ -116,7 +112,7 @@ def test_an_optimizer_of_the_users_own_is_told_by_its_operators() -> None:
 
 
 def test_padding_names_the_dimension_and_the_next_multiples() -> None:
-    build = msgspec.structs.replace(anatomy(), uneven=["Linear.weight 50257x768"])
+    build = anatomy(uneven=["Linear.weight 50257x768"])
     why = edits(measured(build=build, job=facts(cuda=True)))["edit.padding"].why
     assert "50257" in why
     assert "50304 (or 50264)" in why
@@ -124,9 +120,7 @@ def test_padding_names_the_dimension_and_the_next_multiples() -> None:
 
 
 def test_accumulation_is_advised_with_the_new_values_of_the_flags() -> None:
-    job = measured(
-        job=msgspec.structs.replace(facts(), argv=["train.py", "--batch-size", "8", "--grad-accum=4"])
-    )
+    job = measured(job=facts(argv=["train.py", "--batch-size", "8", "--grad-accum=4"]))
     found = edits(with_backwards(job, 4))["batch.accumulation"]
     assert "start it with --batch-size 16 --grad-accum 2" in found.why
     assert found.class_ == "rounding"
@@ -172,7 +166,7 @@ def test_nothing_is_advised_from_outside() -> None:
 
 
 def test_no_command_line_of_a_job_holds_up_the_judge() -> None:
-    job = msgspec.structs.replace(facts(), argv=["train.py", f"--accum{'_' * 15_000}!=2"])
+    job = facts(argv=["train.py", f"--accum{'_' * 15_000}!=2"])
     began_s = time.monotonic()
     judge(with_backwards(measured(job=job), 2))
     assert time.monotonic() - began_s < 5

@@ -312,7 +312,7 @@ def test_both_instruments_name_who_limits_or_nobody_does(
 
 
 def test_nobody_is_named_beside_ranks_with_too_many_threads_or_in_steps_of_two_kinds() -> None:
-    rank = msgspec.structs.replace(diagnosis.facts(), rank=0, world_size=2)
+    rank = diagnosis.facts(rank=0, world_size=2)
     for job in (rank, diagnosis.facts(threads=8)):
         assert limit_of(dataclasses.replace(compiled(UPDATES), facts=job)) == ("unknown", "low")
     bursts = compiled(UPDATES)
