@@ -50,8 +50,6 @@ def main() -> None:
         return
     if not (init := os.fork()):
         _be_init(link, order)
-    for fd in (1, 2):  # the study sees the end of the output when the script's processes are gone
-        os.dup2(0, fd)
     _, status = os.waitpid(init, 0)
     kill_all()
     if status == STOPPED and (wanted := _received(link)).get("keep"):
@@ -97,8 +95,6 @@ class TrialInit:
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         self._has_ended = False
         self._script = _spawned(order)
-        for fd in (1, 2):
-            os.dup2(0, fd)
         _tell(link, {"started": True})
 
     def keep(self) -> int:

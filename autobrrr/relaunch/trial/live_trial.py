@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -30,13 +28,14 @@ from autobrrr.machine.file_readiness import is_readable
 from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
 from autobrrr.relaunch.trial.trial_agents import Witnesses
-from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
+from autobrrr.relaunch.trial.trial_endings import TrialEnding, ending_of, last_lines
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
 DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
 ANSWER_S = 20.0
+OUTPUT = "output"  # a file: nobody need read along
 PATIENCE = 10.0  # times what a remedy usually takes to come on
 KEEP_S = 600.0  # for the copy of what is kept
 LATEST = 64  # silences that are kept; earlier steps may have been of another kind
@@ -44,10 +43,6 @@ FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the sam
 ROOT = Path(__file__).resolve().parents[3]
 _PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
 CODE = f"{_PATH}; from autobrrr.relaunch.sandbox.supervisor import main; main()"
-
-
-class NoSandbox(Exception):
-    """The walls could not be raised."""
 
 
 @dataclass(slots=True)
@@ -73,14 +68,13 @@ class LiveTrial:
     paused: bool = False
     ran_ns: int = 0  # until it was last paused
     kept: int | str = 0  # so many files of its output, or why none
-    _tail: Tail = field(default_factory=Tail)
     _said: dict[str, object] = field(default_factory=dict)  # by the keeper and the init, the latest of each
     _keeper_is_gone: bool = False
     _alive_ns: int = 0
     _last_ns: int = 0  # when the last step ended
     _silences: deque[int] = field(default_factory=lambda: deque(maxlen=LATEST))  # of a step or more, each
-    _reader: threading.Thread | None = None
     closed: bool = False
+    _last_lines: tuple[str, ...] = ()
     _paid_at: int | None = None  # the step by which remedies that take long at first are through with it
 
     @property
@@ -116,7 +110,8 @@ class LiveTrial:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return self._tail.lines
+        """The last that it printed."""
+        return self._last_lines or last_lines(self.folder / OUTPUT)
 
     @property
     def family(self) -> tuple[int, ...]:
@@ -183,7 +178,7 @@ class LiveTrial:
         """Until the script's process is there, or can't be.
 
         Raises:
-            NoSandbox: walls can't be raised here.
+            AutobrrrError: walls can't be raised here.
         """
         deadline = time.monotonic() + ANSWER_S
         while "started" not in self._said and self.ending is None and time.monotonic() < deadline:
@@ -240,10 +235,7 @@ class LiveTrial:
             except subprocess.TimeoutExpired:
                 self.keeper.kill()
                 self.keeper.wait()
-        if self._reader is not None:
-            self._reader.join(1.0)
-        if self.keeper.stdout is not None:
-            self.keeper.stdout.close()
+        self._last_lines = self.lines
         self.prepared.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.kept = cast("int | str", self._said.get("kept", self.kept))
@@ -311,8 +303,6 @@ class LiveTrial:
     def _take(self, line: dict[str, object]) -> None:
         self._said |= line
         if "ended" in line:
-            if self._reader is not None and not line.get("left"):
-                self._reader.join(0.5)
             self.witnesses.look()
             if self.ending is None:
                 self.ending = ending_of(
@@ -324,14 +314,10 @@ class LiveTrial:
         elif "no_start" in line and self.ending is None:
             self.ending = self._given_up("no_start", str(line["no_start"]))
         elif "no_walls" in line:
-            raise NoSandbox(str(line["no_walls"]))
-
-    def read_output(self) -> None:
-        """On a thread of its own, until the script's processes have closed their output."""
-        assert self.keeper.stdout is not None
-        with contextlib.suppress(OSError, ValueError):
-            while data := os.read(self.keeper.stdout.fileno(), 1 << 16):
-                self._tail.feed(data)
+            raise AutobrrrError(
+                f"no sandbox is possible here, so trials could write into your files: {line['no_walls']}",
+                "--allow-writes runs trials without a sandbox",
+            )
 
 
 def start(
@@ -349,19 +335,18 @@ def start(
         kept: A folder outside of the walls, for what is kept of the trial's output.
 
     Raises:
-        AutobrrrError: no folder or process can be made.
-        NoSandbox: walls can't be raised here; also later, from `look`.
+        AutobrrrError: no folder or process can be made. From `look`: walls can't be raised here.
     """
     try:
         folder.mkdir(mode=0o700, parents=True)
         (folder / "written").mkdir(mode=0o700)
         prepared = preloaded_agent.prepare(launch.plan, launch.environment, folder, audit=launch.audit)
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
+        with its, (folder / OUTPUT).open("wb") as output:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", CODE, str(its.fileno())],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=(its.fileno(),),
                 cwd="/",
@@ -391,6 +376,4 @@ def start(
     assert keeper.stdin is not None
     with contextlib.suppress(BrokenPipeError), keeper.stdin as door:
         door.write(json.dumps(order).encode())
-    running._reader = threading.Thread(target=running.read_output, daemon=True)
-    running._reader.start()
     return running

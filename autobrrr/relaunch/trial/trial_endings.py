@@ -6,9 +6,11 @@ its failure.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Kind = Literal[
@@ -28,15 +30,11 @@ Kind = Literal[
     "not_applied",
     "no_device_stamps",
     "port_taken",
-    "stopped",
 ]
 REASON_CHARACTERS = 200
+MOST_LINES, MOST_BYTES = 12, 1 << 16
 _OF_OUTPUT: tuple[tuple[Kind, str, str], ...] = (
-    (
-        "oom",
-        r"out of memory|OutOfMemoryError|(can't|cannot) allocate memory|\bMemoryError\b|bad_alloc",
-        "out of memory",
-    ),
+    ("oom", r"out ?of ?memory|(can't|cannot) allocate memory|\bMemoryError\b|bad_alloc", "out of memory"),
     ("asks", r"EOFError: EOF when reading a line", "it waits for an answer on standard input"),
     ("disk_full", r"No space left on device|Disk quota exceeded", "no space left on the device it writes to"),
     ("port_taken", r"Address already in use|EADDRINUSE", "its port is taken"),
@@ -117,21 +115,17 @@ def _shorten(text: str) -> str:
     return text if len(text) <= REASON_CHARACTERS else text[: REASON_CHARACTERS - 3] + "..."
 
 
-class Tail:
-    """The last lines of an output of any length; progress bars that overwrite their line count once."""
+def last_lines(output: Path) -> tuple[str, ...]:
+    """The last lines of an output that hold something, oldest first.
 
-    LINES, BYTES = 12, 1 << 16
-
-    def __init__(self) -> None:
-        self._kept = b""
-
-    def feed(self, data: bytes) -> None:
-        self._kept = (self._kept + data)[-self.BYTES :]
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The last lines that hold something, oldest first."""
-        text = self._kept.decode(errors="replace")
-        whole = [line.rsplit("\r", 1)[-1].rstrip() for line in re.split(r"\r?\n", text.rstrip("\r\n"))]
-        shown = ("".join(c for c in line if c.isprintable() or c == "\t")[:500] for line in whole)
-        return tuple([line for line in shown if line.strip()][-self.LINES :])
+    Progress bars that overwrite their line count once.
+    """
+    try:
+        with output.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ()
+    whole = [line.rsplit("\r", 1)[-1].rstrip() for line in re.split(r"\r?\n", text.rstrip("\r\n"))]
+    shown = ("".join(c for c in line if c.isprintable() or c == "\t")[:500] for line in whole)
+    return tuple([line for line in shown if line.strip()][-MOST_LINES:])

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autobrrr import folders, recipe
-from autobrrr.errors import AutobrrrError
 from autobrrr.paths import make_private
 from autobrrr.records import JobFacts
 from autobrrr.relaunch.search.search_space import Point, Space
 from autobrrr.relaunch.trial import live_trial, trial_launch
-from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
+from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch, with_own_port, with_recipe
 
 FOLDER_PREFIX = "study-"
@@ -100,14 +99,7 @@ class TrialFactory:
         place = self.home / f"t{self._number}"
         trial = live_trial.start(launch, place, self.limits, fence, kept)
         self._live = [each for each in self._live if not each.closed] + [trial]
-        try:
-            trial.wait_for_start()
-        except NoSandbox as problem:
-            trial.close()
-            raise AutobrrrError(
-                f"no sandbox is possible here, so trials could write into your files: {problem}",
-                "--allow-writes runs trials without a sandbox",
-            ) from None
+        trial.wait_for_start()
         return trial
 
     def learn(self, base: LiveTrial) -> None:

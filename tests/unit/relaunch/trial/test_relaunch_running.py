@@ -30,7 +30,6 @@ class Keeper:
         self.ours, self._its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lines, self._after_s = lines, after_s
         self._over = threading.Event()
-        self.stdout = None
         threading.Thread(target=self._play, daemon=True).start()
 
     def _play(self) -> None:
@@ -115,11 +114,7 @@ def say(folder: Path, name: str) -> None:
 @pytest.mark.usefixtures("up_for_an_hour")
 @pytest.mark.parametrize(
     ("remedy", "silent_s", "ending"),
-    [
-        ("compile.default", 200, None),
-        ("compile.default", 400, "hang"),
-        ("optimizer.foreach", 200, "hang"),
-    ],
+    [("compile.default", 200, None), ("compile.default", 400, "hang"), ("optimizer.foreach", 200, "hang")],
 )
 def test_a_step_that_compiles_may_take_long_and_no_other(
     remedy: str, silent_s: float, ending: str | None, tmp_path: Path
