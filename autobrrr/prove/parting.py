@@ -80,11 +80,7 @@ def _class(
 
 def _is_rounding(one: Sequence[AccountedStep], other: Sequence[AccountedStep], step: int) -> bool:
     a, b = one[step], other[step]
-    near = (
-        (a.loss, b.loss, LOSS),
-        (a.gradient, b.gradient, GRADIENT),
-        (a.moved, b.moved, MOVED),
-    )
+    near = ((a.loss, b.loss, LOSS), (a.gradient, b.gradient, GRADIENT), (a.moved, b.moved, MOVED))
     for mine, its, most in near:
         if (mine is None) != (its is None):
             return False

@@ -46,11 +46,8 @@ AUDIT_SHARE = 0.2
 BEARABLE_MINUTES = 60
 PATIENCE = 2  # times the budget, until there are as many
 TAKEN_BACK = 0.02  # of the gain: if rare long steps cost more than this, it is said
-ACCEPTED = (
-    WorkRefusal.LOWER_PRECISION,
-    WorkRefusal.FEWER_OPERATIONS,
-    WorkRefusal.OTHER_SEED,
-)  # where training may change
+# Where training may change.
+ACCEPTED = (WorkRefusal.LOWER_PRECISION, WorkRefusal.FEWER_OPERATIONS, WorkRefusal.OTHER_SEED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +96,8 @@ class Counted:
     @property
     def is_settled(self) -> bool:
         """Nothing that is timed could make more of it than it is."""
-        return (
-            bool(self.refusals)
-            or self.broken is not None
-            or self.sameness.class_ is None
-            or not self.is_enough
-        )
+        is_unknown = self.broken is not None or self.sameness.class_ is None or not self.is_enough
+        return bool(self.refusals) or is_unknown
 
 
 def prove(

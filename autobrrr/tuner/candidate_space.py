@@ -213,18 +213,14 @@ def _may_be_tried(
 
 def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]:
     if remedy.name != "threads.intra_op":
-        open_ended = [
-            option for option in remedy.options if option.kind == "choice" and option.default is None
-        ]
-        values = [
-            (option.name, value)
-            for option in open_ended[:1]
+        asked = [each for each in remedy.options if each.kind == "choice" and each.default is None]
+        options: list[tuple[tuple[str, object], ...]] = [
+            ((option.name, value),)
+            for option in asked[:1]
             for value in option.choices
             if value not in option.only_named and (facts.on_cuda or value not in option.on_cuda)
         ]
-        return [Choice(remedy=remedy.name, options=(each,)) for each in values] or [
-            Choice(remedy=remedy.name)
-        ]
+        return [Choice(remedy=remedy.name, options=each) for each in options or [()]]
     counts = thread_counts(facts.threads, cores)
     return [Choice(remedy=remedy.name, options=(("threads", count),)) for count in counts]
 

@@ -28,11 +28,7 @@ class TrialLedger:
         return list(self._trials.values())
 
     def enter(
-        self,
-        candidate: Candidate,
-        outcome: Outcome,
-        why: str,
-        found: Comparison | None = None,
+        self, candidate: Candidate, outcome: Outcome, why: str, found: Comparison | None = None
     ) -> None:
         """A trial has ended. What is skipped when it is asked again stays as it was."""
         if outcome == "skipped" and candidate.choice in self._trials:

@@ -15,14 +15,7 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
-from autobrrr.recipe.script_flags import (
-    NO_PLACE,
-    overruled,
-    own_words,
-    script_of,
-    unknown_flags,
-    with_flags,
-)
+from autobrrr.recipe.script_flags import NO_PLACE, overruled, own_words, script_of, unknown_flags, with_flags
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, shown
@@ -150,10 +143,8 @@ def _levels(spec: str, kind: str, rest: str) -> tuple[list[Value], bool]:
         if len(words) != len(set(words)) or not all(words):
             raise UsageError(f"--param {spec}: choices must be different and not empty", SHAPE)
         numbers = [_as_number(word) for word in words]
-        ordered = all(isinstance(number, int | float) for number in numbers) and numbers == sorted(
-            numbers,
-            key=float,  # type: ignore[arg-type]
-        )
+        known = [number for number in numbers if number is not None]
+        ordered = len(known) == len(words) and known == sorted(known)
         return [
             word if number is None else number for word, number in zip(words, numbers, strict=True)
         ], ordered

@@ -95,10 +95,8 @@ class Space:
     @property
     def batch(self) -> int | None:
         """Which parameter is the batch size."""
-        found = (
-            i for i, each in enumerate(self.parameters) if each.kind == "flag" and BATCH.match(each.name)
-        )
-        return next(found, None)
+        flags = ((i, each.name) for i, each in enumerate(self.parameters) if each.kind == "flag")
+        return next((i for i, name in flags if BATCH.match(name)), None)
 
     def points(self) -> list[Point]:
         """All that can be started but the command as given: those that differ least from it first."""
@@ -199,12 +197,7 @@ class Space:
                 if parameter.option:
                     options[parameter.remedy][parameter.option] = value
         batch = self.batch_of(point)
-        if (
-            self.accumulate is not None
-            and self.samples_an_update
-            and batch
-            and self.batch in self.changed(point)
-        ):
+        if self.accumulate and self.samples_an_update and batch and self.batch in self.changed(point):
             args[self.accumulate] = self.samples_an_update // batch
         return Recipe(
             args=args,

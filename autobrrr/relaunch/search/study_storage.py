@@ -117,10 +117,7 @@ def _open(url: URL) -> RDBStorage:
     return RDBStorage(
         # Optuna takes the URL for a template.
         url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}"),
-        engine_kwargs={
-            "pool_pre_ping": True,
-            "connect_args": {"timeout": 30} if is_file else dict(NETWORK),
-        },
+        engine_kwargs={"pool_pre_ping": True, "connect_args": {"timeout": 30} if is_file else dict(NETWORK)},
         heartbeat_interval=BEAT_S,
         grace_period=GRACE_S,
     )

@@ -236,19 +236,10 @@ class Study:
             self._memory.learn(point, taken)
             return found, candidate.ending, taken
 
-    def _fight(
-        self,
-        base: LiveTrial,
-        candidate: LiveTrial,
-        point: Point,
-        beaten: float,
-        label: str,
-    ) -> Duel:
+    def _fight(self, base: LiveTrial, candidate: LiveTrial, point: Point, beaten: float, label: str) -> Duel:
         def on_pair(interval: Interval | None, pairs: int) -> None:
-            text = (
-                f"{label}: {pairs} A/B pairs" if interval is None else f"{label}: {times_as_fast(interval)}"
-            )
-            self._say("trial", text, pairs, interval)
+            said = f"{pairs} A/B pairs" if interval is None else times_as_fast(interval)
+            self._say("trial", f"{label}: {said}", pairs, interval)
 
         found = duel(
             base,
@@ -332,18 +323,15 @@ class Study:
 
     def _say(self, stage: str, text: str, pairs: int = 0, interval: Interval | None = None) -> None:
         best = self.search.best
-        done = (
-            f"trial {len(self.search.results) + 1} of at most {self.search.most}, "
-            if stage == "trial" and len(self.search.results) < self.search.most
-            else ""
-        )
-        so_far = (
-            "" if best is None or stage == "final" else f"; best so far {math.exp(best.value or 0.0):.2f}x"
-        )
+        number = len(self.search.results) + 1
+        if stage == "trial" and number <= self.search.most:
+            text = f"trial {number} of at most {self.search.most}, {text}"
+        if best is not None and stage != "final":
+            text += f"; best so far {math.exp(best.value or 0.0):.2f}x"
         self.on_progress(
             TuneProgress(
                 stage=stage,  # type: ignore[arg-type]
-                text=f"{done}{text}{so_far}",
+                text=text,
                 pairs=pairs,
                 achieved=None if interval is None else interval.factor,
                 interval=None if interval is None else interval.speed(),

@@ -114,12 +114,7 @@ class StudyLedger:
         return entry
 
     def conclude(
-        self,
-        space: Space,
-        base: Baseline,
-        winner: Point | None,
-        found: Interval | None,
-        notes: Sequence[str],
+        self, space: Space, base: Baseline, winner: Point | None, found: Interval | None, notes: Sequence[str]
     ) -> tuple[Tuning, Recipe | None]:
         """The result of the study.
 

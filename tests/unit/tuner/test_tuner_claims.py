@@ -26,10 +26,7 @@ def test_what_is_refused_as_soon_as_it_was_proven_is_in_no_recipe(seed: int) -> 
                 raise NotApplied("the script has fused it itself")
             return super().apply(remedy, options)
 
-    job = Refuses(
-        seed=seed,
-        effects={"gc.freeze": Effect(speed=1.3), "optimizer.fused": Effect(speed=1.3)},
-    )
+    job = Refuses(seed=seed, effects={"gc.freeze": Effect(speed=1.3), "optimizer.fused": Effect(speed=1.3)})
 
     def told(now: TuneProgress) -> None:
         proven = now.interval is not None and now.interval[0] > 1 and (now.achieved or 1) > 1.011

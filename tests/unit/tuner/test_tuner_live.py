@@ -185,7 +185,7 @@ def test_what_no_longer_pays_beside_the_rest_is_taken_away_at_the_end() -> None:
         effects={
             "threads.intra_op(threads=1)": Effect(speed=1.06, beside={"optimizer.fused": 0.97}),
             "optimizer.fused": Effect(speed=1.4),
-        },
+        }
     )
     found = tuned(job, only=("optimizer.fused", "threads.intra_op"), budget_s=60)
     assert found.kept == ["optimizer.fused"]
@@ -333,10 +333,7 @@ def test_what_would_replace_a_remedy_of_the_recipe_is_refused_with_its_name(
     refused = trial(
         tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[applied]), "optimizer.foreach"
     )
-    assert (refused.outcome, refused.why) == (
-        "refused",
-        "optimizer.fused sets the same thing and stays on",
-    )
+    assert (refused.outcome, refused.why) == ("refused", "optimizer.fused sets the same thing and stays on")
 
 
 class RefusesAtFirst(SimulatedJob):

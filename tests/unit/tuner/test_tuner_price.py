@@ -6,12 +6,7 @@ import msgspec
 import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.records import (
-    ExactnessClass,
-    Trial,
-    TuneProgress,
-    Tuning,
-)
+from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning
 from autobrrr.tuner.candidate_space import Choice, candidates
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import WINDOW_NS, TuneSettings
