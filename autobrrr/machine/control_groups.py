@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from autobrrr.agent.live_torch.available_memory import group_limits
 from autobrrr.machine import kernel_text
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.procfs import PROC
@@ -16,7 +17,6 @@ from autobrrr.machine.procfs import PROC
 GROUPS = Path("/sys/fs/cgroup")
 _MOST_BYTES = 1 << 16
 _OOM_FILES = ("memory.events", "memory.oom_control")  # v2, v1
-_UNLIMITED = 1 << 60  # v1 writes "no limit" as a large number
 
 
 def is_frozen(pid: int, proc: Path = PROC, root: Path = GROUPS) -> bool:
@@ -30,30 +30,10 @@ def is_frozen(pid: int, proc: Path = PROC, root: Path = GROUPS) -> bool:
 def spare_memory_bytes(pid: int, proc: Path = PROC, root: Path = GROUPS) -> int | None:
     """What the process may still take before its control group kills; None without a limit.
 
-    Files that the kernel has read ahead or keeps for later count as spare, since it drops them first; so
-    does swap that the group may use.
+    Files that the kernel has read ahead or keeps for later count as spare, since it drops them first.
     """
-    spare = []
-    for folder in _holding(pid, "memory", proc, root):
-        version1 = (folder / "memory.limit_in_bytes").exists()
-        most = _number(folder / ("memory.limit_in_bytes" if version1 else "memory.max"))
-        taken = _number(folder / ("memory.usage_in_bytes" if version1 else "memory.current"))
-        if most is None or taken is None or most >= _UNLIMITED:
-            continue
-        names = ("total_inactive_file", "total_active_file") if version1 else ("inactive_file", "active_file")
-        figures = _figures(folder / "memory.stat")
-        dropped = sum(figures.get(name, 0) for name in names)
-        spare.append(most - taken + dropped + _spare_swap_bytes(folder, version1, most - taken, proc))
-    return max(0, min(spare)) if spare else None
-
-
-def _spare_swap_bytes(folder: Path, version1: bool, memory: int, proc: Path) -> int:
-    """Swap that the machine has free and the group may use; v1 counts it together with the memory."""
-    free = _figures(proc / "meminfo").get("SwapFree:", 0) << 10
-    most = _number(folder / ("memory.memsw.limit_in_bytes" if version1 else "memory.swap.max"))
-    taken = _number(folder / ("memory.memsw.usage_in_bytes" if version1 else "memory.swap.current"))
-    allowed = None if most is None or taken is None else most - taken - (memory if version1 else 0)
-    return max(0, free if allowed is None else min(free, allowed))
+    left = [limit.left() for limit in group_limits(proc / str(pid) / "cgroup", root)]
+    return min((each for each in left if each is not None), default=None)
 
 
 def oom_counter(pid: int, proc: Path = PROC, root: Path = GROUPS) -> Callable[[], int | None]:

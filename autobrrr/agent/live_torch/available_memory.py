@@ -40,7 +40,18 @@ def host_limits(root: Path) -> list[MemoryLimit]:
     A limit is looked up here once, what it leaves each time that it is asked: some 50 us.
     """
     found = [_machine(root), _own(root, "address space", "VmSize"), _own(root, "data size", "VmData")]
-    found += [_of_group(group) for group in dict.fromkeys(_groups(root))]
+    of_groups = group_limits(root / "proc/self/cgroup", root / "sys/fs/cgroup")
+    return [limit for limit in found if limit is not None] + of_groups
+
+
+def group_limits(named: Path, top: Path) -> list[MemoryLimit]:
+    """The limits of the memory groups around a process.
+
+    Args:
+        named: The file that names them, `/proc/PID/cgroup`.
+        top: The folder of all groups.
+    """
+    found = map(_of_group, dict.fromkeys(_groups(named, top)))
     return [limit for limit in found if limit is not None]
 
 
@@ -89,11 +100,10 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _groups(root: Path) -> Iterator[Path]:
-    """Folders of the memory groups that the job is in, and of those around them (cgroup v2, v1)."""
-    top = root / "sys/fs/cgroup"
+def _groups(named: Path, top: Path) -> Iterator[Path]:
+    """Folders of the memory groups that a process is in, and of those around them (cgroup v2, v1)."""
     yield from (top, top / "memory")  # all that a container sees
-    for line in _text(root / "proc/self/cgroup").strip("\n").split("\n"):
+    for line in _text(named).strip("\n").split("\n"):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if line and controllers in ("", "memory"):

@@ -25,11 +25,10 @@ def group(folder: Path, **files: object) -> None:
         (folder / name.replace("__", ".")).write_text(f"{text}\n")
 
 
-def process(tmp_path: Path, lines: str, swap_kib: int = 0) -> Path:
+def process(tmp_path: Path, lines: str) -> Path:
     proc = tmp_path / "proc"
     folder = FakeProc(proc).add(PID)
     (folder / "cgroup").write_text(lines)
-    (proc / "meminfo").write_text(f"MemFree: 5 kB\nSwapFree: {swap_kib} kB\n")
     return proc
 
 
@@ -47,25 +46,16 @@ def test_the_narrowest_of_all_groups_above_counts(tmp_path: Path, root: Path) ->
 
 
 def test_version_one_beside_version_two(tmp_path: Path, root: Path) -> None:
-    proc = process(tmp_path, "4:cpu,memory:/job\n0::/elsewhere\n")
+    proc = process(tmp_path, "4:memory:/job\n0::/elsewhere\n")
     (root / "unified" / "elsewhere").mkdir(parents=True)
     group(
-        root / "cpu,memory" / "job",
+        root / "memory" / "job",
         memory__limit_in_bytes=50 * MIB,
         memory__usage_in_bytes=50 * MIB,
         memory__stat=f"inactive_file 9\ntotal_inactive_file {2 * MIB}\ntotal_active_file {MIB}",
     )
-    group(root / "cpu,memory", memory__limit_in_bytes=9223372036854771712, memory__usage_in_bytes=1)
+    group(root / "memory", memory__limit_in_bytes=9223372036854771712, memory__usage_in_bytes=1)
     assert groups.spare_memory_bytes(PID, proc, root) == 3 * MIB
-
-
-@pytest.mark.parametrize(("limit", "spare"), [("max", 21), (5 * MIB, 6), (0, 1)])
-def test_swap_that_the_group_may_use_is_room(limit: object, spare: int, tmp_path: Path, root: Path) -> None:
-    proc = process(tmp_path, "0::/job\n", swap_kib=20 << 10)
-    (root / "cgroup.controllers").touch()
-    files = memory2(10 * MIB, 9 * MIB)
-    group(root / "job", **files, memory__swap__max=limit, memory__swap__current=0)
-    assert groups.spare_memory_bytes(PID, proc, root) == spare * MIB
 
 
 def test_the_fewest_threads_of_all_groups_count(tmp_path: Path, root: Path) -> None:
