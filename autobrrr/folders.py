@@ -15,7 +15,6 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 CONNECT_TIMEOUT_S = 5.0
@@ -85,8 +84,11 @@ def listen(path: Path, backlog: int) -> socket.socket:
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         os.fchmod(door.fileno(), 0o600)
-        with _folder_of(path) as folder:
-            door.bind(f"{folder}/{path.name}")
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            door.bind(f"/proc/self/fd/{folder}/{path.name}")  # an address holds 107 bytes
+        finally:
+            os.close(folder)
         door.listen(backlog)
     except OSError:
         door.close()
@@ -116,16 +118,6 @@ def connect(path: Path) -> socket.socket:
         link.close()
         raise
     return link
-
-
-@contextlib.contextmanager
-def _folder_of(path: Path) -> Iterator[str]:
-    """A short path of a folder: 107 bytes of an address hold none of any depth."""
-    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
 
 
 def lock(path: Path) -> int | None:
