@@ -89,11 +89,9 @@ posix.symlink(said, {file!r})
 class Injection:
     """One injection that was taken; the source runs at the main thread's next check."""
 
-    tid: int  # the borrowed thread
     pause_ns: int  # how long it stood still, at most, in all tries
     tries: int
     page: int  # where the source lies in the target
-    page_bytes: int
 
 
 def inject(

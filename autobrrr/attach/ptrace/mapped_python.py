@@ -20,7 +20,6 @@ _API = {ADD, RUN}
 _FREE_THREADED_SYMBOL = "_Py_MergeZeroLocalRefcount"
 _VERSION_IN_NAME = re.compile(r"python3\.([0-9]{1,3})(t?)")
 _PROGRAM = re.compile(r"python3(\.[0-9]+)?t?")
-_VERSION_IN_FOLDER = re.compile(r"/python3\.([0-9]{1,3})/lib-dynload/")
 MOST_CANDIDATES = 4  # a process maps one interpreter
 
 
@@ -46,9 +45,7 @@ def read(pid: int, memory: int, proc: Path = Path("/proc")) -> MappedPython | No
     if not symbols:
         return None
     named = _VERSION_IN_NAME.search(path)
-    # The standard library's own extension modules, of a program that has another name.
-    told = named or next(filter(None, (_VERSION_IN_FOLDER.search(each.path) for each in mapped)), None)
-    version = None if told is None else (3, int(told[1]))
+    version = None if named is None else (3, int(named[1]))
     if "Py_Version" in symbols:  # 3.11 and later: 0xMMmmppss
         number = int.from_bytes(os.pread(memory, 8, symbols["Py_Version"][0]), "little")
         version = number >> 24 & 0xFF, number >> 16 & 0xFF

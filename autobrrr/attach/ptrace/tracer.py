@@ -38,7 +38,7 @@ def outcome(request: Message, program: Program) -> Message:
         done = borrowed_thread.strike(way)
     except AutobrrrError as error:
         return _fields(error)
-    return {name: getattr(done, name) for name in ("tid", "page", "page_bytes", "tries", "pause_ns")}
+    return {name: getattr(done, name) for name in ("page", "tries", "pause_ns")}
 
 
 def _fields(error: AutobrrrError) -> Message:
