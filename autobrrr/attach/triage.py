@@ -102,15 +102,8 @@ def _is_there(case: TriageCase) -> Finding | None:
     return Finding(f"there is no process {case.pid}", "autobrrr ls lists training jobs", TargetGone)
 
 
-def _is_ending(case: TriageCase) -> Finding | None:
+def _is_alive(case: TriageCase) -> Finding | None:
     """A process on its way out has no memory any more: it looks like no Python, or like another user's."""
-    seen = case.stat
-    if seen is None or not seen.ending:
-        return None
-    return Finding(f"process {case.pid} has just ended", "autobrrr ls lists training jobs", TargetGone)
-
-
-def _is_no_zombie(case: TriageCase) -> Finding | None:
     seen = case.stat
     if seen is not None and seen.state in "ZX":
         return Finding(
@@ -118,6 +111,8 @@ def _is_no_zombie(case: TriageCase) -> Finding | None:
             "there is nothing left to attach to",
             TargetGone,
         )
+    if seen is not None and seen.ending:
+        return Finding(f"process {case.pid} has just ended", "autobrrr ls lists training jobs", TargetGone)
     return None
 
 
@@ -311,7 +306,7 @@ class TriageCheck(NamedTuple):
 
 CHECKS = (
     TriageCheck("process", "it exists", _is_there),
-    TriageCheck("alive", "it is not a zombie", _is_no_zombie),
+    TriageCheck("alive", "it is not a zombie", _is_alive),
     TriageCheck("running", "it is not stopped", _is_not_stopped),
     TriageCheck("frozen", "no control group freezes it", _is_not_frozen),
     TriageCheck("owner", "you may attach to it", _is_ours),
@@ -339,10 +334,8 @@ def refusal(case: TriageCase) -> tuple[TriageCheck, Finding] | None:
         finding = check.examine(case)
         if finding is not None:
             # What looks odd in a process that has just ended is no objection of its own.
-            gone = _is_there(case) or (None if check.name == "alive" else _is_ending(case))
-            if check.name != "process" and gone is not None:
-                return CHECKS[0], gone
-            return check, finding
+            ended = ((first, gone) for first in CHECKS[:2] if (gone := first.examine(case)) is not None)
+            return next(ended, (check, finding))
     return None
 
 
