@@ -6,12 +6,12 @@ In goes a pid; out comes a `Finding` where something is short. Nothing is stoppe
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from autobrrr.agent.live_torch.available_memory import figure
 from autobrrr.errors import AutobrrrError, CannotAttach
-from autobrrr.machine import control_groups, kernel_text, procfs
+from autobrrr.machine import control_groups
 from autobrrr.machine.control_groups import GROUPS
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.procfs import PROC
@@ -25,7 +25,6 @@ THREADS = 2
 ADDRESS_BYTES = 160 << 20
 MEMORY_BYTES = 32 << 20
 _MIB = 1 << 20
-_MOST_BYTES = 1 << 16
 
 
 class Finding(NamedTuple):
@@ -36,44 +35,22 @@ class Finding(NamedTuple):
     error: type[AutobrrrError] = CannotAttach
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """A line of `/proc/PID/limits`; None is unlimited."""
-
-    soft: int
-    hard: int | None
-
-    def raised(self, pid: int, flag: str, wanted: int) -> str:
-        """The command that raises it while the process runs; beyond the hard limit that takes root."""
-        beyond = self.hard is not None and wanted > self.hard
-        return f"{'sudo ' if beyond else ''}prlimit --pid {pid} --{flag}={wanted}:{wanted if beyond else ''}"
-
-
-def limit(pid: int, name: str, proc: Path = PROC) -> Limit | None:
-    """A limit as `/proc/PID/limits` calls it ("Max open files"); None where it is unlimited or unknown."""
-    for line in kernel_text.lines(proc / str(pid) / "limits", _MOST_BYTES):
-        if line.startswith(name + " "):
-            soft, hard = [number(word) for word in [*line.removeprefix(name).split(), "", ""][:2]]
-            return None if soft is None else Limit(soft=soft, hard=hard)
-    return None
-
-
 def descriptors(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Finding | None:
     """Whether fewer than `DESCRIPTORS` file descriptors are free."""
-    most = limit(pid, "Max open files", proc)
+    most = figure(proc / str(pid) / "limits", "Max open files")
+    if most is None:
+        return None
     try:
-        entries = os.listdir(proc / str(pid) / "fd") if most is not None else []
+        taken = [fd for entry in os.listdir(proc / str(pid) / "fd") if (fd := number(entry)) is not None]
     except OSError:
         return None
-    taken = [fd for entry in entries if (fd := number(entry)) is not None]
-    # Those beyond were opened before the limit was lowered.
-    free = DESCRIPTORS if most is None else most.soft - sum(fd < most.soft for fd in taken)
-    if most is None or free >= DESCRIPTORS:
+    free = most - sum(fd < most for fd in taken)  # those beyond were opened before the limit was lowered
+    if free >= DESCRIPTORS:
         return None
     return Finding(
         f"process {pid} has {free or 'no'} file descriptor{'' if free == 1 else 's'} left "
-        f"of the {most.soft} that it may open; {DESCRIPTORS} must be free",
-        most.raised(pid, "nofile", _round_up(max(taken, default=0) + 1 + DESCRIPTORS)),
+        f"of the {most} that it may open; {DESCRIPTORS} must be free",
+        _raised(pid, "nofile", _round_up(max(taken, default=0) + 1 + DESCRIPTORS)),
     )
 
 
@@ -95,16 +72,16 @@ def addresses(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Finding | N
 
     It is counted from the peak: the next step may need that again.
     """
-    most = limit(pid, "Max address space", proc)
-    peak = number(procfs.status(pid, proc).get("VmPeak", "").split(" ")[0])
+    most = figure(proc / str(pid) / "limits", "Max address space")
+    peak = figure(proc / str(pid) / "status", "VmPeak")
     if most is None or peak is None:
         return None
-    spare = max(0, most.soft - 1024 * peak)
+    spare = max(0, most - 1024 * peak)
     if spare >= ADDRESS_BYTES:
         return None
     return Finding(
         f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(ADDRESS_BYTES)} must be free",
-        most.raised(pid, "as", _round_up(1024 * peak + 2 * ADDRESS_BYTES, _MIB)),
+        _raised(pid, "as", _round_up(1024 * peak + 2 * ADDRESS_BYTES, _MIB)),
     )
 
 
@@ -119,6 +96,11 @@ def memory(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Finding | None
         "raise its memory.max (docker update --memory), or watch from outside: autobrrr attach --outside "
         f"{pid}",
     )
+
+
+def _raised(pid: int, flag: str, wanted: int) -> str:
+    """What raises a limit while the process runs."""
+    return f"prlimit --pid {pid} --{flag}={wanted}: (as root also beyond its hard limit: {wanted}:{wanted})"
 
 
 def _round_up(count: int, to: int = 64) -> int:
