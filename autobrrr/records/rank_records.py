@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal
 
+from autobrrr.quantities import duration
 from autobrrr.records.record_base import Confidence, Limit, Record, Regime
 
 LateCause = Literal[
@@ -143,19 +144,13 @@ def _of_words(late: LateRank) -> str:
     return f" ({late.compared}{of} ranks compared)"
 
 
-def straggler_words(late: LateRank, duration: Callable[[float | None], str]) -> str:
-    """Which rank the others wait for, and why, or why none is named.
-
-    Args:
-        duration: Nanoseconds as a person reads them.
-    """
+def straggler_words(late: LateRank) -> str:
+    """Which rank the others wait for, and why, or why none is named."""
     numbers = {"cost": duration(late.costs_ns), "step": duration(late.step_ns)}
     if late.why is not None:
         more = "; the one with more data comes last" if late.cause == "uneven_data" else ""
         return NO_RANK[late.why].format(**numbers) + more + _of_words(late)
-    of = _of_words(late)
-    when = _when_words(late)
     costs = f"the others wait {numbers['cost']} of a mean {numbers['step']} step for it"
     if late.costs_ns is None:  # by the limits of ranks on devices
         costs = "the others wait for it in collectives"
-    return f"rank {late.rank} is slowest{of}{when}: {costs}; {cause_words(late)}"
+    return f"rank {late.rank} is slowest{_of_words(late)}{_when_words(late)}: {costs}; {cause_words(late)}"

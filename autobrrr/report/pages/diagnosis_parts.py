@@ -126,7 +126,7 @@ def ledger_table(found: Diagnosis) -> pm.PageTable:
 def ranks_words(found: Diagnosis) -> str | None:
     """Which rank the others wait for, and why, in a sentence; None for a job of one rank."""
     if found.straggler is not None:
-        return straggler_words(found.straggler, duration)
+        return straggler_words(found.straggler)
     if found.ranks is None:
         return None
     if len(found.ranks) == 1:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis, LateRank
 from autobrrr.records.rank_records import straggler_words
 from autobrrr.report import text_bars
@@ -98,7 +97,7 @@ def _ranks(view: View, room: int, most: int) -> list[Row]:
 
 def _said(straggler: LateRank | None, room: int, most: int) -> list[Row]:
     """Who the others wait for, and why; nothing where the ranks were not compared."""
-    words = "" if straggler is None else straggler_words(straggler, duration)
+    words = "" if straggler is None else straggler_words(straggler)
     late = straggler is not None and straggler.rank is not None
     return [row(piece(line, "bad" if late else "plain")) for line in wrapped(words, room, most)]
 
