@@ -22,7 +22,7 @@ SOURCE_AT = 64  # the call returns to the page's start, which can't be executed:
 STACK_WORDS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PendingCall:
     """The main thread's next check runs the code: `Py_AddPendingCall` of `PyRun_SimpleString`."""
 
@@ -90,8 +90,3 @@ def _filters(pid: int, tid: int, proc: Path) -> tuple[str | None, ...]:
     """How a thread's system calls are filtered, and by how many filters where the kernel tells."""
     found = procfs.status(pid, proc, tid)
     return found.get("Seccomp"), found.get("Seccomp_filters")
-
-
-def way_to(target: InjectionSite, code: bytes) -> PendingCall:
-    """All that it takes is there."""
-    return PendingCall(target=target, code=code)

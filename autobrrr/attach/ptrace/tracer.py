@@ -24,7 +24,7 @@ from autobrrr.machine.same_program import Program
 
 MOST_BYTES = 1 << 17  # of a message
 WAYS: dict[str, Callable[[InjectionSite, bytes], Way]] = {
-    "pending_call": pending_call.way_to,
+    "pending_call": pending_call.PendingCall,
     "thread_start": thread_start.way_to,
 }
 Message = dict[str, object]
