@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -53,11 +52,7 @@ def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[Do
         code = code or finding.error.exit_code
         if check.name in _DECISIVE:
             return checks, code
-    ways = {
-        "profiler": _profiler,
-        "folder": _bundle_place,
-    }
-    checks += [_told(name, partial(look, case)) for name, look in ways.items()]
+    checks += [_told("profiler", lambda: _profiler(case)), _told("folder", lambda: _bundle_place(case))]
     if preloaded_agent.listening(pid, case.proc):
         checks.append(_told("preload", lambda: ("ok", "its agent came with it", "")))
         return checks, EXIT_DONE
@@ -159,9 +154,9 @@ def _runtime() -> Told:
 def _cache() -> Told:
     folder = paths.cache_dir()
     why = paths.why_unwritable(folder)
-    return (
-        ("ok", str(folder), "") if why is None else ("warn", why, "set XDG_CACHE_HOME, or free space there")
-    )
+    if why is None:
+        return "ok", str(folder), ""
+    return "warn", why, "set XDG_CACHE_HOME, or free space there"
 
 
 def _torch() -> Told:

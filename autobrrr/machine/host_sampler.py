@@ -59,13 +59,9 @@ class HostDevice:
         self._clock_ns = clock_ns
         self._last: _Reading | None = None
         self._beside = beside
-        self._children: dict[int, int] | None = None  # CPU time at the last look
-        self._waits: dict[int, int] = {}  # likewise, the time without a CPU
-        self._ranks: dict[int, int] = {}  # likewise, of the other ranks
-        self._children_at_ns = 0
-        self._children_share: float | None = None
-        self._children_delay: float | None = None
-        self._ranks_share: float | None = None
+        # At the last look: when; CPU time of children, their time without a CPU; CPU time of the other ranks.
+        self._looked: tuple[int, dict[int, int], dict[int, int], dict[int, int]] | None = None
+        self._shares: tuple[float | None, float | None, float | None] = (None, None, None)  # of the same
         self._takers = CpuTakers(pid, proc, beside=beside)
 
     def watch_thread(self, tid: int) -> None:
@@ -88,6 +84,7 @@ class HostDevice:
         )
         before, self._last = self._last or now, now
         self._look_at_children(now.t_ns)
+        children_share, children_delay, ranks_share = self._shares
         wall_ns = now.t_ns - before.t_ns
         delay = _unit(_per(before.run_delay_ns, now.run_delay_ns, wall_ns))
         cpu, busy = _per(before.cpu_ns, now.cpu_ns, wall_ns), _per(before.busy_ns, now.busy_ns, wall_ns)
@@ -98,31 +95,29 @@ class HostDevice:
             threads=stat.threads,
             run_delay_share=delay,
             steal_share=_steal_share(before, now),
-            children_cpu_share=self._children_share,
-            children_delay_share=self._children_delay,
-            ranks_cpu_share=self._ranks_share,
+            children_cpu_share=children_share,
+            children_delay_share=children_delay,
+            ranks_cpu_share=ranks_share,
             # Summed over the group's CPUs, of which several may be stopped at once.
             throttled_share=_unit(_per(before.throttled_ns, now.throttled_ns, wall_ns)),
             foreign_cores=None if cpu is None or busy is None else max(0.0, busy - cpu),
-            takers=self._takers.look(
-                now.t_ns, busy=max(delay or 0.0, self._children_delay or 0.0) >= BUSY_AT
-            ),
+            takers=self._takers.look(now.t_ns, busy=max(delay or 0.0, children_delay or 0.0) >= BUSY_AT),
         )
 
     def _look_at_children(self, now_ns: int) -> None:
         """Only now and then: it walks all threads of the job."""
-        wall_ns = now_ns - self._children_at_ns
-        if self._children is not None and wall_ns < CHILDREN_EVERY_NS:
+        before = self._looked
+        if before is not None and now_ns - before[0] < CHILDREN_EVERY_NS:
             return
         found = self._times(procfs.descendants(self._pid, self._proc))
         waits = {pid: procfs.run_delay_ns(pid, pid, self._proc) or 0 for pid in found}
         ranks = self._times(self._beside())
-        if self._children is not None:
-            ran_ns, waited_ns = _spent_ns(self._children, found), _spent_ns(self._waits, waits)
-            self._children_share = ran_ns / wall_ns
-            self._children_delay = waited_ns / (ran_ns + waited_ns) if ran_ns + waited_ns > 0 else None
-            self._ranks_share = _spent_ns(self._ranks, ranks) / wall_ns
-        self._children, self._waits, self._ranks, self._children_at_ns = found, waits, ranks, now_ns
+        self._looked = now_ns, found, waits, ranks
+        if before is not None:
+            wall_ns = now_ns - before[0]
+            ran_ns, waited_ns = _spent_ns(before[1], found), _spent_ns(before[2], waits)
+            delay = waited_ns / (ran_ns + waited_ns) if ran_ns + waited_ns > 0 else None
+            self._shares = ran_ns / wall_ns, delay, _spent_ns(before[3], ranks) / wall_ns
 
     def _times(self, pids: Iterable[int]) -> dict[int, int]:
         return {pid: each.cpu_ns for pid in pids if (each := procfs.stat(pid, self._proc))}

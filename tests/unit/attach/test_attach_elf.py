@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.attach.ptrace import elf_symbols, mapped_python
+from autobrrr.attach.ptrace import mapped_python
 from autobrrr.machine import process_maps
 
 BASE = 0x7F0000000000
 
 
-def of_bytes(data: bytes) -> elf_symbols.LoadedElf:
+def of_bytes(data: bytes) -> mapped_python.LoadedElf:
     """A file that begins at `BASE`."""
-    return elf_symbols.LoadedElf(lambda at, count: data[max(at - BASE, 0) : max(at - BASE, 0) + count], BASE)
+    return mapped_python.LoadedElf(
+        lambda at, count: data[max(at - BASE, 0) : max(at - BASE, 0) + count], BASE
+    )
 
 
 def test_addresses_are_those_that_the_linker_gives() -> None:
@@ -64,7 +66,7 @@ def small(tag: int, table: bytes, name: bytes = b"wanted", section: int = 1, lin
 
 
 def gnu_table(name: bytes) -> bytes:
-    return struct.pack("<IIIIQII", 1, 1, 1, 0, 2**64 - 1, 1, elf_symbols.gnu_hash(name) | 1)
+    return struct.pack("<IIIIQII", 1, 1, 1, 0, 2**64 - 1, 1, mapped_python.gnu_hash(name) | 1)
 
 
 @pytest.mark.parametrize("linked", [0, BASE])
@@ -86,7 +88,7 @@ def test_the_first_page_is_a_whole_one() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x01\x01" + bytes(100)])
 def test_what_is_no_elf_file(data: bytes) -> None:
-    with pytest.raises(elf_symbols.NotElf):
+    with pytest.raises(mapped_python.NotElf):
         of_bytes(data)
 
 
@@ -96,7 +98,7 @@ def test_a_damaged_file_gives_an_answer_or_is_refused(at: int, junk: bytes) -> N
     damaged = whole[:at] + junk + whole[at + len(junk) :]
     try:
         assert of_bytes(damaged).symbols(["wanted"]).keys() <= {"wanted"}
-    except elf_symbols.NotElf:
+    except mapped_python.NotElf:
         pass
 
 
