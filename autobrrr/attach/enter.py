@@ -30,6 +30,7 @@ from autobrrr.errors import CannotAttach
 from autobrrr.folders import peer_uid
 from autobrrr.machine import same_program
 from autobrrr.machine.file_readiness import is_readable
+from autobrrr.machine.same_program import Program
 from autobrrr.readable import fields, spoken
 from autobrrr.records import Attach, JobFacts
 
@@ -72,11 +73,10 @@ def enter(
         TargetGone: it ended, or never was.
     """
     began_ns = clock()
-    case = triage.TriageCase(pid=pid)
     link = preloaded_agent.connect(pid)
     if link is not None:
         return _join(pid, link, clock() - began_ns)
-    target = triage.require(case)
+    program, version = triage.require(triage.TriageCase(pid=pid))
     for sees in (pid, os.getpid()):
         sweep(sees)
     for runtime in paths.runtime_dirs():
@@ -86,15 +86,12 @@ def enter(
         boot = {
             "token": token,
             "link": place.socket_path,
-            "listen": None,
             "method": "ptrace",
             "readonly": readonly,
             "socket_folder": socket_folder,
-            "plan": None,
-            "outcome": None,
         }
         shipped = dict(code_bundle.files(entries))
-        beside = job_python(pid) if target.python != sys.version_info[:2] else None
+        beside = job_python(pid) if version != sys.version_info[:2] else None
         if beside is not None:
             shipped["code"] = code_bundle.compiled_by(beside, shipped["source"]) or shipped["code"]
         for name, data in shipped.items():
@@ -105,7 +102,7 @@ def enter(
         def ask(way: InjectionWay) -> None:
             """Load the agent. A call that fires when the folder is gone does nothing."""
             stub = code_bundle.stub(place.path)
-            taken = inject(pid, stub, folder=place.path, way=way, program=target.program)
+            taken = inject(pid, stub, folder=place.path, way=way, program=program)
             pauses_ns.append(taken.pause_ns)
 
         def beside_the_main_thread() -> str:
@@ -117,7 +114,7 @@ def enter(
             return ""
 
         ask(InjectionWay.PENDING_CALL)
-        link, ring_fd, facts = _receive(place, target, beside_the_main_thread, on_wait)
+        link, ring_fd, facts = _receive(place, pid, program, beside_the_main_thread, on_wait)
     return AgentConnection(
         socket=link,
         ring_fd=ring_fd,
@@ -128,47 +125,45 @@ def enter(
 
 def _receive(
     place: TargetFolder,
-    target: triage.AttachTarget,
+    pid: int,
+    program: Program,
     go_beside: Callable[[], str],
     on_wait: Callable[[str], object] | None,
 ) -> tuple[socket.socket, int, JobFacts]:
     def arrived(timeout_s: float) -> bool:
         if is_readable(place.door, timeout_s):
             return True
-        _raise_complaint(place, target)
+        _raise_complaint(place, pid)
         return False
 
     def taken() -> bool:
         return place.said(TAKEN) is not None
 
-    agent_wait.for_agent(
-        target.pid, arrived, taken, program=target.program, go_beside=go_beside, on_wait=on_wait
-    )
+    agent_wait.for_agent(pid, arrived, taken, program=program, go_beside=go_beside, on_wait=on_wait)
     link, _ = place.door.accept()
     try:
         return link, *hello_from(link)
     except HELLO_FAILS as error:
-        _hear_out(place, target)
+        _hear_out(place, pid, program)
         raise CannotAttach(
-            f"the agent in process {target.pid} did not come up: {error or 'it closed the connection'}",
-            f"autobrrr doctor {target.pid} says more; "
-            f"autobrrr attach --outside {target.pid} watches without an agent",
+            f"the agent in process {pid} did not come up: {error or 'it closed the connection'}",
+            f"autobrrr doctor {pid} says more; autobrrr attach --outside {pid} watches without an agent",
         ) from None
 
 
-def _raise_complaint(place: TargetFolder, target: triage.AttachTarget) -> None:
+def _raise_complaint(place: TargetFolder, pid: int) -> None:
     """Raise what the injected code says of its failure, where it has failed."""
     said = place.said(FAILED)
     if said is not None:
-        raise load_failure.error_of(load_failure.parse(said), target.pid)
+        raise load_failure.error_of(load_failure.parse(said), pid)
 
 
-def _hear_out(place: TargetFolder, target: triage.AttachTarget) -> None:
+def _hear_out(place: TargetFolder, pid: int, program: Program) -> None:
     """The link has closed: give the cause, which comes just after it, a moment."""
     end_s = time.monotonic() + LAST_WORDS_S
     while time.monotonic() < end_s:
-        same_program.require(target.pid, target.program)
-        _raise_complaint(place, target)
+        same_program.require(pid, program)
+        _raise_complaint(place, pid)
         time.sleep(agent_wait.LOOK_S)
 
 

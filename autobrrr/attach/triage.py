@@ -76,15 +76,6 @@ class TriageCase:
         return job_roles.torch_of(self.pid, self.proc)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachTarget:
-    """A process that may be attached to."""
-
-    pid: int
-    program: Program  # what was looked at: nothing is brought into anything else
-    python: tuple[int, int]
-
-
 def _is_there(case: TriageCase) -> Finding | None:
     if not case.here.sees_itself:
         return Finding(
@@ -339,8 +330,8 @@ def refusal(case: TriageCase) -> tuple[TriageCheck, Finding] | None:
     return None
 
 
-def require(case: TriageCase) -> AttachTarget:
-    """Run all checks.
+def require(case: TriageCase) -> tuple[Program, tuple[int, int]]:
+    """Run all checks: the program that was looked at, nothing else may be entered; its Python's version.
 
     Raises:
         CannotAttach, TargetGone: the first objection.
@@ -351,7 +342,7 @@ def require(case: TriageCase) -> AttachTarget:
     python = case.python()
     if python is None or python.version is None:
         raise TargetGone(f"process {case.pid} ended")
-    return AttachTarget(pid=case.pid, program=same_program.seen(case.pid, case.proc), python=python.version)
+    return same_program.seen(case.pid, case.proc), python.version
 
 
 def _user(uid: int) -> str:

@@ -134,9 +134,7 @@ class CollectiveWaits(MayAbstain, frozen=True, kw_only=True):
     called_ns: list[int] = []  # of the exposed, those of the loop's own calls
     called_by_phase_ns: dict[str, float] = {}  # the same by phase; mean per step
     end_ns: list[int] = []  # by the machine's monotonic clock, which all ranks on it share
-    own_by_phase_ns: dict[
-        str, list[int]
-    ] = {}  # without collectives; a phase that was not measured is left out
+    own_by_phase_ns: dict[str, list[int]] = {}  # without collectives; of the phases that were measured
     delay_ns: list[int] = []  # the thread waited for a CPU
     garbage_ns: list[int] = []  # in Python's garbage collector
     samples: list[int] = []  # batch size; -1: not known

@@ -42,9 +42,7 @@ Confidence = Literal["high", "low"]
 ExactnessClass = Literal["bitwise", "rounding", "stream", "changes-training"]
 Reach = Literal["live", "next_epoch", "relaunch", "edit"]  # edit: of the script, by its author
 AttachMethod = Literal["preload", "remote_exec", "ptrace", "outside"]
-TwoNumbers = Annotated[
-    list[float], msgspec.Meta(min_length=2, max_length=2)
-]  # low and high, or before and after
+TwoNumbers = Annotated[list[float], msgspec.Meta(min_length=2, max_length=2)]  # low, high; before, after
 
 T = TypeVar("T")
 # msgspec learns a type when it first meets it; two threads that teach it one at once crash the process.

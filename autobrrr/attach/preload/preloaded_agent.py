@@ -81,13 +81,9 @@ def prepare(
     lock = folders.make_held(folder)
     boot: dict[str, object] = {
         "token": token,
-        "link": None,
-        "listen": None,
         "runtime": str(runtime),
         "method": "preload",
-        "readonly": False,
         "plan": plan,
-        "outcome": None,
     }
     if audit is not None:
         boot["audited"] = str(audit)

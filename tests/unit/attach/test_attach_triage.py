@@ -41,8 +41,7 @@ def refused(pid: int) -> int:
 
 def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
     proc.add(PID, torch=True, uid=US)
-    target = triage.require(case(proc))
-    assert target == triage.AttachTarget(pid=PID, program=Program(777, 4, US, 0), python=(3, 11))
+    assert triage.require(case(proc)) == (Program(777, 4, US, 0), (3, 11))
 
 
 def test_the_version_of_the_torch_that_is_mapped_is_read(proc: FakeProc) -> None:
