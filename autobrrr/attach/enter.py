@@ -57,7 +57,6 @@ def enter(
     socket_folder: str | None = None,
     on_wait: Callable[[str], object] | None = None,
     entries: tuple[code_bundle.Entry, ...] | None = None,
-    clock: Callable[[], int] = time.monotonic_ns,
 ) -> AgentConnection:
     """Attach to a training process.
 
@@ -72,10 +71,18 @@ def enter(
         CannotAttach: it was not changed, or what was injected will do nothing.
         TargetGone: it ended, or never was.
     """
-    began_ns = clock()
+    began_ns = time.monotonic_ns()
     link = preloaded_agent.connect(pid)
     if link is not None:
-        return _join(pid, link, clock() - began_ns)
+        try:
+            ring_fd, facts = hello_from(link)
+        except HELLO_FAILS as error:
+            raise CannotAttach(
+                f"the preloaded agent of process {pid} did not answer: {error or 'it closed the connection'}",
+                "detach the session that has it",
+            ) from None
+        came = Attach(method="preload", latency_ns=time.monotonic_ns() - began_ns, pause_ns=0)
+        return AgentConnection(socket=link, ring_fd=ring_fd, facts=facts, attach=came)
     program, version = triage.require(triage.TriageCase(pid=pid))
     for sees in (pid, os.getpid()):
         sweep(sees)
@@ -115,12 +122,9 @@ def enter(
 
         ask(InjectionWay.PENDING_CALL)
         link, ring_fd, facts = _receive(place, pid, program, beside_the_main_thread, on_wait)
-    return AgentConnection(
-        socket=link,
-        ring_fd=ring_fd,
-        facts=facts,
-        attach=Attach(method=facts.method, latency_ns=clock() - began_ns, pause_ns=sum(pauses_ns)),
-    )
+    latency_ns = time.monotonic_ns() - began_ns
+    came = Attach(method=facts.method, latency_ns=latency_ns, pause_ns=sum(pauses_ns))
+    return AgentConnection(socket=link, ring_fd=ring_fd, facts=facts, attach=came)
 
 
 def _receive(
@@ -205,20 +209,3 @@ def _bounded(facts: JobFacts) -> JobFacts:
             break
         kept.append(word)
     return msgspec.structs.replace(facts, argv=kept)
-
-
-def _join(pid: int, link: socket.socket, latency_ns: int) -> AgentConnection:
-    """Take the link to an agent that came with the process (`autobrrr run`)."""
-    try:
-        ring_fd, facts = hello_from(link)
-    except HELLO_FAILS as error:
-        raise CannotAttach(
-            f"the preloaded agent of process {pid} did not answer: {error or 'it closed the connection'}",
-            "detach the session that has it",
-        ) from None
-    return AgentConnection(
-        socket=link,
-        ring_fd=ring_fd,
-        facts=facts,
-        attach=Attach(method="preload", latency_ns=latency_ns, pause_ns=0),
-    )

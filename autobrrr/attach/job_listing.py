@@ -67,7 +67,7 @@ def _process(pid: int, look: job_roles.Look) -> JobLine | None:
     refusal = None if preloaded_agent.listening(pid, proc) else triage.refusal(case)
     words = procfs.cmdline(pid, proc)
     seen, owner = procfs.stat(pid, proc), procfs.owner(pid, proc)
-    script = procfs.script(words)
+    script, now_ns = procfs.script(words), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return JobLine(
         pid=pid,
         script=None if script is None else readable(script, SHOWN_CHARACTERS),
@@ -78,9 +78,7 @@ def _process(pid: int, look: job_roles.Look) -> JobLine | None:
         job=job_roles.job_of(pid, proc),
         user=None if owner is None else _user(owner[0]),
         arguments=readable(" ".join(word.raw for word in procfs.arguments(words)), SHOWN_CHARACTERS),
-        age_ns=None
-        if seen is None
-        else max(0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) - seen.start_ticks * procfs.TICK_NS),
+        age_ns=None if seen is None else max(0, now_ns - seen.start_ticks * procfs.TICK_NS),
         cpu_ns=None if seen is None else seen.cpu_ns,
         rss_bytes=None if seen is None else seen.rss_bytes,
     )

@@ -30,7 +30,7 @@ class TargetFolder:
     While it is open its lock is held: one without a holder was left by an attach that was killed.
 
     Attributes:
-        path: Where the target sees it.
+        path, socket_path: Where the target sees it, and its socket.
         door: A listening socket at `SOCKET`, for the target's user and root alone.
 
     Raises:
@@ -55,6 +55,7 @@ class TargetFolder:
                 refusals.append(f"{candidate}: {error.strerror}")
                 continue
             self.path = f"{candidate}/{self._name}"
+            self.socket_path = f"{self.path}/{SOCKET}"
             return
         if not (proc / str(pid)).exists():
             raise TargetGone(f"process {pid} ended")
@@ -81,11 +82,6 @@ class TargetFolder:
             return os.readlink(name, dir_fd=self._fd)
         except OSError:
             return None
-
-    @property
-    def socket_path(self) -> str:
-        """The socket as the target sees it."""
-        return f"{self.path}/{SOCKET}"
 
     def close(self) -> None:
         """Take away all of it."""

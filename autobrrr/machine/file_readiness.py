@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import select
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class HasFileno(Protocol):
-    def fileno(self) -> int: ...
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 
 def is_readable(file: HasFileno, timeout_s: float | None = 0.0) -> bool:

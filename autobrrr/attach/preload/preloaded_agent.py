@@ -15,7 +15,6 @@ import re
 import secrets
 import shutil
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -113,7 +112,7 @@ def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -
     Args:
         runtime: Looked at instead of our own runtime folders.
     """
-    return any(map(_is_socket, _sockets(pid, proc, runtime)))
+    return any(map(os.path.lexists, _sockets(pid, proc, runtime)))
 
 
 def connect(
@@ -167,12 +166,6 @@ def sweep(runtime: Path, proc: Path = procfs.PROC) -> list[str]:
     runs = [name for name in names if _RUN.fullmatch(name)][:MOST_SWEPT]
     removed = [name for name in names if _socket(runtime / name, proc)]
     return removed + [name for name in runs if folders.remove_unheld(runtime / name)]
-
-
-def _is_socket(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return stat.S_ISSOCK(os.lstat(path).st_mode)
-    return False
 
 
 def _started_with(pid: int, proc: Path) -> list[str]:

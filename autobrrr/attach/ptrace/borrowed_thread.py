@@ -81,14 +81,9 @@ def aim(pid: int, proc: Path = Path("/proc"), program: Program | None = None) ->
         program: What it must still run when it is stopped; what it runs now where None.
 
     Raises:
-        CannotAttach: no CPython with a C API, or another architecture.
+        CannotAttach: no CPython with a C API.
         TargetGone: it ended.
     """
-    if os.uname().machine != cpu.MACHINE:
-        raise CannotAttach(
-            f"attaching works on {cpu.MACHINE} only; this machine is {os.uname().machine}",
-            "start training with `autobrrr run -- ...`",
-        )
     program = program or same_program.seen(pid, proc)
     memory = open_memory(pid, proc)
     try:
@@ -100,7 +95,7 @@ def aim(pid: int, proc: Path = Path("/proc"), program: Program | None = None) ->
         found, code = {}, b""
     finally:
         os.close(memory)
-    if not found or not code:
+    if not found or cpu.SYSCALL_INSTRUCTION not in code:
         same_program.require(pid, program, proc)  # its memory goes with an exec
         raise CannotAttach(
             f"process {pid} is not CPython, or exports no C API (a frozen binary)",
