@@ -65,8 +65,9 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[in
 def nothing_compiled() -> Iterator[None]:
     """What a test compiled in this process must not make the next one's job a compiled one."""
     yield
-    if ours := sys.modules.get("autobrrr.agent.remedies.compile.compile_models"):
-        ours._release(sys.modules["torch"])
+    ours, torch = map(sys.modules.get, ("autobrrr.agent.remedies.compile.compile_models", "torch"))
+    if ours and torch:
+        ours._release(torch)
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
         sys.modules["torch._dynamo.utils"].counters.clear()

@@ -24,7 +24,14 @@ from autobrrr.tuner.arm_switch import SWITCH_ATTEMPTS, Arm, ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Candidate, Choice, candidates, is_rare, unasked, widest
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.records import NoClaim, Reverted, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.tuner.job_under_test import (
+    JobUnderTest,
+    LongEpochs,
+    NotApplied,
+    RemedyLost,
+    durations_ns,
+    timed,
+)
 from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, WORTHWHILE, PairStanding, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tuning_budget import ABLATION_SHARE, CLOSING_SHARE, TuneSettings, TuningBudget
