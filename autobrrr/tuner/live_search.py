@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import optuna
-from optuna.distributions import CategoricalDistribution
-from optuna.trial import TrialState
 
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError
@@ -36,6 +33,9 @@ from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, WORTHWHILE, PairSta
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tuning_budget import ABLATION_SHARE, CLOSING_SHARE, TuneSettings, TuningBudget
 
+if TYPE_CHECKING:
+    from autobrrr.tuner.tuning_study import TuningStudy
+
 OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
 Stage = Literal["trial", "ablation", "final"]
@@ -48,7 +48,6 @@ FIRST_WAIT_NS = 3_000_000_000
 LATER_STEPS = 128
 LATER_NS = 3_000_000_000
 SAID_NS = 500_000_000
-CANDIDATE = "candidate"
 UNSTAMPED_STEPS = 64
 UNSTAMPED = (
     "the job computes on a device that works asynchronously, and its steps came without the device's time"
@@ -81,6 +80,8 @@ def tune(
         AutobrrrError: no step ends, or a remedy can't be undone.
         TargetGone: the job ended.
     """
+    from autobrrr.tuner.tuning_study import TuningStudy
+
     asked = settings or TuneSettings()
     listed = candidates(
         facts=bench.facts,
@@ -101,44 +102,6 @@ def tune(
     for applied in (*already, *standing):
         run.ledger.enter_kept(applied)
     return run.go()
-
-
-class TuningStudy:
-    """The study of a tuning, in Optuna by ask and tell: candidates out, gains in; one trial, one comparison.
-
-    Candidates are enqueued as they are listed: what is predicted to gain most comes first. A trial's value is
-    the log of what its candidate gains beside all that is kept.
-    """
-
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(direction="maximize")
-        self._candidates: dict[str, Candidate] = {}
-        self._open: optuna.Trial | None = None
-        for candidate in candidates:
-            self.again(candidate)
-
-    @property
-    def waiting(self) -> int:
-        """How many are still to be asked for."""
-        return len(self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-
-    def ask(self) -> Candidate | None:
-        """The next candidate; None after the last."""
-        if not self.waiting:
-            return None
-        self._open = self._study.ask({CANDIDATE: CategoricalDistribution(tuple(self._candidates))})
-        return self._candidates[self._open.params[CANDIDATE]]
-
-    def tell(self, gain: float | None) -> None:
-        """What became of the candidate that was asked for last: the log of its gain; None: not measured."""
-        assert self._open is not None
-        self._study.tell(self._open, gain, state=TrialState.FAIL if gain is None else None)
-
-    def again(self, candidate: Candidate) -> None:
-        """One more turn for a candidate."""
-        self._candidates[candidate.choice.label] = candidate
-        self._study.enqueue_trial({CANDIDATE: candidate.choice.label})
 
 
 class _LiveTuning:

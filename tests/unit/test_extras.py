@@ -78,7 +78,7 @@ import sys
 for name in {CORE!r}:
     sys.modules[name] = None
 import importlib
-for name in ("sidecar.daemon", "sidecar.tuning.tuning_thread", "tuner.live_search",
+for name in ("sidecar.daemon", "sidecar.tuning.tuning_thread", "tuner.live_search", "tuner.tuning_study",
              "relaunch.search.point_search", "client.diagnosing", "recipe", "report.pages.session_page",
              "trace.trace_analysis", "cli.verbs.recipe", "cli.verbs.attach", "cli.verbs.tune",
              "cli.verbs.run", "cli.verbs.top"):

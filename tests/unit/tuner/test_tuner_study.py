@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from autobrrr.tuner.candidate_space import Candidate, Choice
-from autobrrr.tuner.live_search import TuningStudy
+from autobrrr.tuner.tuning_study import TuningStudy
 
 FUSED, FREEZE = Choice(remedy="optimizer.fused"), Choice(remedy="gc.freeze")
 ONE = Choice(remedy="threads.intra_op", options=(("threads", 1),))
