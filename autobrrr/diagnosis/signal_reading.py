@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.records import Evidence, Regime
 
 
@@ -48,6 +49,15 @@ def abstention(signal: str, unit: str, why: str, value: float | None = None) -> 
     return Reading(
         signal=signal, value=value, unit=unit, note=f"not available: {why}", detail=why, abstained=True
     )
+
+
+def weighed(
+    signal: str, unit: str, regime: Regime, share: float, note: str, *, firm: bool, excludes: bool = True
+) -> Reading:
+    """Speaks for a regime at half of the step and, where it excludes, against it at a quarter."""
+    says = regime if share >= thresholds.NAMED_AT else None
+    against = (regime,) if excludes and share <= thresholds.EXCLUDED_AT else ()
+    return Reading(signal=signal, value=share, unit=unit, note=note, says=says, against=against, firm=firm)
 
 
 def contradicted(speaker: Reading, denier: Reading) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 from autobrrr.records import FrameCount, FrameSamples, Regime
 
 UNIT = "share of samples"
@@ -27,23 +26,14 @@ def frames_reading(
     share = standing(frames, counted)
     top = busiest(frames, counted)
     most = f", most at {top}" if top else ""
-    found = spoken(
-        name, regime, share, frames.samples, f"{of_one(share)} of {frames.samples} samples {where}{most}"
-    )
-    return replace(found, against=(regime,) if share <= thresholds.EXCLUDED_AT else ())
+    note = f"{of_one(share)} of {frames.samples} samples {where}{most}"
+    return weighed(name, UNIT, regime, share, note, firm=is_firm(share, frames.samples))
 
 
-def spoken(name: str, regime: Regime, share: float, samples: int, note: str) -> Reading:
-    """Speaks for the regime at half of the samples; firm where two standard errors leave half of them."""
+def is_firm(share: float, samples: int) -> bool:
+    """Whether two standard errors leave half of the samples."""
     error = 2 * (share * (1 - share) / samples) ** 0.5
-    return Reading(
-        signal=name,
-        value=share,
-        unit=UNIT,
-        note=note,
-        says=regime if share >= thresholds.NAMED_AT else None,
-        firm=samples >= thresholds.FRAME_SAMPLES_FIRM and share - error >= thresholds.NAMED_AT,
-    )
+    return samples >= thresholds.FRAME_SAMPLES_FIRM and share - error >= thresholds.NAMED_AT
 
 
 def standing(frames: FrameSamples, counted: Callable[[FrameCount], int]) -> float:

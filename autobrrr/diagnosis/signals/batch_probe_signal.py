@@ -9,8 +9,8 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import fit_batch
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import BatchProbe, Regime
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
+from autobrrr.records import BatchProbe
 
 NAME = "batch_probe"
 UNIT = "share of step"
@@ -26,20 +26,10 @@ def batch_probe(measured: Measurements) -> Reading:
     fit = fit_batch(measured.probe)
     if isinstance(fit, BatchProbe):
         return abstention(NAME, UNIT, fit.why or "no fit")
-    says: Regime | None = "overhead" if fit.share >= thresholds.NAMED_AT else None
-    against: tuple[Regime, ...] = ("overhead",) if fit.share <= thresholds.EXCLUDED_AT else ()
-    return Reading(
-        signal=NAME,
-        value=fit.share,
-        unit=UNIT,
-        note=(
-            f"{of_one(fit.share)} of the step does not grow with the batch"
-            f"{doubling(fit.probe)}{_fitting(measured)}"
-        ),
-        says=says,
-        against=against,
-        firm=fit.share - fit.error >= thresholds.NAMED_AT and fit.enough,
-    )
+    firm = fit.share - fit.error >= thresholds.NAMED_AT and fit.enough
+    fixed = f"{of_one(fit.share)} of the step does not grow with the batch"
+    note = f"{fixed}{doubling(fit.probe)}{_fitting(measured)}"
+    return weighed(NAME, UNIT, "overhead", fit.share, note, firm=firm)
 
 
 def _fitting(measured: Measurements) -> str:

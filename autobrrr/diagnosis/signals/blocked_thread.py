@@ -11,8 +11,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
-from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import Regime
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 
 NAME = "blocked_thread"
 UNIT = "share of step"
@@ -36,12 +35,6 @@ def blocked_thread(measured: Measurements) -> Reading:
     waiting = exposed_by_phase(measured)
     elsewhere = sum(max(0.0, parts.phase.get(name, 0.0) - waiting.get(name, 0.0)) for name in OWN_PHASES)
     share = min(1.0, max(0.0, blocked_ns / step_ns - elsewhere))
-    says: Regime | None = "communication" if share >= thresholds.NAMED_AT else None
-    return Reading(
-        signal=NAME,
-        value=share,
-        unit=UNIT,
-        note=f"the training thread sleeps {of_one(share)} of the step in model, optimizer and collectives",
-        says=says,
-        firm=share >= thresholds.NAMED_AT + 0.05,
-    )
+    note = f"the training thread sleeps {of_one(share)} of the step in model, optimizer and collectives"
+    firm = share >= thresholds.NAMED_AT + 0.05
+    return weighed(NAME, UNIT, "communication", share, note, firm=firm, excludes=False)

@@ -8,8 +8,8 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.exposed_waits import exposed_share
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
-from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import CollectiveWaits, Regime
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
+from autobrrr.records import CollectiveWaits
 
 NAME = "collective_wait"
 UNIT = "share of step"
@@ -25,19 +25,11 @@ def collective_wait(measured: Measurements) -> Reading:
     share = exposed_share(measured)
     if share is None:
         return abstention(NAME, UNIT, f"{len(waits.step_ns)} of {thresholds.COLLECTIVE_STEPS} steps timed")
-    says: Regime | None = "communication" if share >= thresholds.NAMED_AT else None
     # Where only some of the steps communicate, the median may be one that does not.
     on_average = fmean(waits.exposed_ns or [0]) / (positive(fmean(waits.step_ns or [0])) or 1.0)
-    low = max(share, on_average) <= thresholds.EXCLUDED_AT
-    return Reading(
-        signal=NAME,
-        value=share,
-        unit=UNIT,
-        note=f"{_told(waits)}, {of_one(share)} of the step",
-        says=says,
-        against=("communication",) if low and max(waits.reduced, default=0) <= 1 else (),
-        firm=share >= thresholds.NAMED_AT + 0.05,
-    )
+    excludes = on_average <= thresholds.EXCLUDED_AT and max(waits.reduced, default=0) <= 1
+    note, firm = f"{_told(waits)}, {of_one(share)} of the step", share >= thresholds.NAMED_AT + 0.05
+    return weighed(NAME, UNIT, "communication", share, note, firm=firm, excludes=excludes)
 
 
 def _told(waits: CollectiveWaits) -> str:

@@ -7,8 +7,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import host_share, step_parts
 from autobrrr.diagnosis.models.traced_kernels import kernel_work
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import Regime
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 
 NAME = "host_time"
 UNIT = "share of step"
@@ -27,14 +26,6 @@ def host_time(measured: Measurements) -> Reading:
         return abstention(
             NAME, UNIT, f"{of_one(rest)} of a step lies between the phases; its operators are unknown: {why}"
         )
-    says: Regime | None = "host" if share >= thresholds.NAMED_AT else None
-    against: tuple[Regime, ...] = ("host",) if share <= thresholds.EXCLUDED_AT else ()
-    return Reading(
-        signal=NAME,
-        value=share,
-        unit=UNIT,
-        note=f"{of_one(share)} of a step is host code between the phases",
-        says=says,
-        against=against,
-        firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM and share >= thresholds.NAMED_AT + 0.05,
-    )
+    firm = parts.steps >= thresholds.SAMPLED_STEPS_FIRM and share >= thresholds.NAMED_AT + 0.05
+    note = f"{of_one(share)} of a step is host code between the phases"
+    return weighed(NAME, UNIT, "host", share, note, firm=firm)

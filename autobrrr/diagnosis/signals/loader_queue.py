@@ -9,8 +9,7 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.robust_stats import of_one, unit_share
-from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import Regime
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 
 NAME = "loader_queue"
 UNIT = "share of looks"
@@ -33,12 +32,6 @@ def loader_queue(measured: Measurements) -> Reading:
         return abstention(NAME, UNIT, "no DataLoader workers" if not workers else "the queue can't be read")
     if frames.samples < thresholds.FRAME_SAMPLES:
         return abstention(NAME, UNIT, f"{frames.samples} of {thresholds.FRAME_SAMPLES} looks", share)
-    says: Regime | None = "input" if share >= thresholds.NAMED_AT else None
-    return Reading(
-        signal=NAME,
-        value=share,
-        unit=UNIT,
-        note=f"prefetch queue empty in {of_one(share)} of {frames.samples} looks",
-        says=says,
-        firm=frames.samples >= thresholds.FRAME_SAMPLES_FIRM and share >= thresholds.NAMED_AT + 0.05,
-    )
+    firm = frames.samples >= thresholds.FRAME_SAMPLES_FIRM and share >= thresholds.NAMED_AT + 0.05
+    note = f"prefetch queue empty in {of_one(share)} of {frames.samples} looks"
+    return weighed(NAME, UNIT, "input", share, note, firm=firm, excludes=False)

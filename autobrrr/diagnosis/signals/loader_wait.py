@@ -6,8 +6,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import fed_share, step_parts
 from autobrrr.diagnosis.robust_stats import of_one, positive
-from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import Regime
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 
 NAME = "loader_wait"
 UNIT = "share of step"
@@ -30,20 +29,11 @@ def loader_wait(measured: Measurements) -> Reading:
     if parts.steps < thresholds.SAMPLED_STEPS:
         return abstention(NAME, UNIT, f"{parts.steps} of {thresholds.SAMPLED_STEPS} sampled steps", share)
     error = _error(measured)
-    says: Regime | None = "input" if share >= thresholds.NAMED_AT else None
-    against: tuple[Regime, ...] = ("input",) if share <= thresholds.EXCLUDED_AT else ()
-    return Reading(
-        signal=NAME,
-        value=share,
-        unit=UNIT,
-        note=f"{of_one(share)} of a step waits for data ({parts.steps} steps)"
-        + (f", {of_one(fed)} in a generator of the script's own" if fed else ""),
-        says=says,
-        against=against,
-        firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM
-        and error is not None
-        and share - fed - 2 * error >= thresholds.NAMED_AT,
-    )
+    surely = 0.0 if error is None else share - fed - 2 * error
+    firm = parts.steps >= thresholds.SAMPLED_STEPS_FIRM and surely >= thresholds.NAMED_AT
+    note = f"{of_one(share)} of a step waits for data ({parts.steps} steps)"
+    own = f", {of_one(fed)} in a generator of the script's own" if fed else ""
+    return weighed(NAME, UNIT, "input", share, note + own, firm=firm)
 
 
 def _error(measured: Measurements) -> float | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.held_phase import held_phase
-from autobrrr.diagnosis.models.sampled_frames import UNIT, spoken
+from autobrrr.diagnosis.models.sampled_frames import UNIT, is_firm
 from autobrrr.diagnosis.robust_stats import of_one, unit_share
-from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 
 NAME = "phase_frames"
 
@@ -27,4 +27,4 @@ def phase_frames(measured: Measurements) -> Reading:
         f"{of_one(share)} of {held.samples} samples stand at {held.where}" if held.where else "none stands"
     )
     note = f"{where}, inside {held.phase}, which operators don't explain"
-    return spoken(NAME, "overhead", share, held.samples, note)
+    return weighed(NAME, UNIT, "overhead", share, note, firm=is_firm(share, held.samples), excludes=False)

@@ -13,7 +13,7 @@ from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.shares import overhead_share, short_dispatch, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 from autobrrr.records import Regime
 
 NAME = "traced_steps"
@@ -39,19 +39,9 @@ def traced_steps(measured: Measurements) -> Reading:
         + (f"; {of_one(short)} are calls too short to be kernels" if short else "")
     )
     surely, share = share, min(1.0, share + short)
-    says: Regime | None = "overhead" if share >= thresholds.NAMED_AT else None
     # In threads that wait for each other, what looks like a kernel may be no work.
-    excludes = share <= thresholds.EXCLUDED_AT and not is_oversubscribed(measured)
-    against: tuple[Regime, ...] = ("overhead",) if excludes else ()
-    return Reading(
-        signal=NAME,
-        value=share,
-        unit=UNIT,
-        note=note,
-        says=says,
-        against=against,
-        firm=surely - work.spread / 2 >= thresholds.NAMED_AT,
-    )
+    excludes, firm = not is_oversubscribed(measured), surely - work.spread / 2 >= thresholds.NAMED_AT
+    return weighed(NAME, UNIT, "overhead", share, note, firm=firm, excludes=excludes)
 
 
 def _whole_step(work: KernelWork, crowded: bool) -> Reading:
