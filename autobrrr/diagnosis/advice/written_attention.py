@@ -16,6 +16,7 @@ from autobrrr.records import OpWork, TracedSteps
 
 NOTICEABLE = 0.05
 SHORTEST = 16  # keys: below it there is nothing to save
+CALLED = ("scaled_dot_product", "_safe_softmax")  # the latter where a CPU has no kernel, as with dropout
 CHAIN = ("softmax", "bmm", "mul", "div", "masked_fill", "where", "add", "dropout", "copy", "clone")
 
 
@@ -26,7 +27,7 @@ def written_attention(measured: Measurements) -> str | None:
     work = kernel_work(traced)
     if traced is None or not isinstance(work, KernelWork):
         return None if where is None or traced is not None else _said(where, ", with its scores in memory")
-    if any("scaled_dot_product" in one.op for one in traced.by_op):
+    if any(mark in one.op for one in traced.by_op for mark in CALLED):
         return None
     scores = _scores(traced)
     if scores is None:

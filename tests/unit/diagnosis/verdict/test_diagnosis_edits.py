@@ -84,6 +84,7 @@ def scores_work(kernel_ns: float) -> list[OpWork]:
         (0.2 * MS, "aten.mul.Tensor", True),
         (0.01 * MS, "aten.mul.Tensor", False),
         (0.2 * MS, "aten._scaled_dot_product_flash_attention_for_cpu.default", False),
+        (0.2 * MS, "aten._safe_softmax.default", False),
     ],
 )
 def test_attention_by_hand_is_priced_by_its_scores(kernel_ns: float, operator: str, advised: bool) -> None:
