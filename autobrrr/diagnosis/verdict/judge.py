@@ -142,8 +142,8 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
             limit_reason=sentence,
             where=wheres(measured),
             ledger=ledger(measured),
-            trends=[one for one in placed_trends(measured) if one.what == "memory" or quiet],
-            adds="" if sentence == verdict.reason else adds,
+            trends=[one for one in placed_trends(measured) if one.what == "memory" or told],
+            adds="" if sentence == verdict.reason else adds.removeprefix(sentence).removeprefix("; "),
         ),
         batch_probe=msgspec.structs.replace(
             fit.probe if isinstance(fit, BatchFit) else fit,

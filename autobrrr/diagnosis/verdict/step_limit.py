@@ -103,7 +103,7 @@ def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited:
         limit = LIMIT_OF_REGIME[regime]
         sure = confidence == "high" or (limit_leads(limit, shares) and _firm(case, limit, shares))
         return StepLimit(limit=limit, confidence="high" if sure else "low", shares=shares)
-    named = _named(case, shares, waited)
+    named = _named(case, shares, waited) or _in_long_steps(case)
     if named is None:
         return StepLimit(limit="mixed" if regime == "mixed" else "unknown", confidence="low", shares=shares)
     return StepLimit(limit=named, confidence="high" if _firm(case, named, shares) else "low", shares=shares)
@@ -162,6 +162,8 @@ def limit_sentence(found: StepLimit, case: JudgedCase, undecided: str) -> str:
         at = collecting_line(case.measured)
         called = f", called at {at}" if at else ""
         return f"the garbage collector takes {of_one(garbage_share(case.measured) or 0.0)} of a step{called}"
+    if not limit_leads(found.limit, found.shares) and _in_long_steps(case) == found.limit:
+        return case.readings["uneven_steps"].note
     parts = measured_shares(case.shares)
     held = [(share, WORDS[name]) for name, share in parts.items() if LIMIT_OF_REGIME.get(name) == found.limit]
     unclear, dispatch = _in_short_calls(case)
@@ -195,6 +197,15 @@ def _named(case: JudgedCase, shares: Mapping[str, float], waited: float) -> Limi
     # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
     least = at_worst(shares[limit], delay) if delay >= thresholds.BUSY_AT else 1.0
     return limit if least - (1 - least) >= thresholds.LEAD else None
+
+
+def _in_long_steps(case: JudgedCase) -> Limit | None:
+    """Who has the long steps that take half of the time: by the stacks, for few of them are sampled."""
+    uneven = case.readings["uneven_steps"].value or 0.0
+    if uneven < thresholds.NAMED_AT or case.busy >= thresholds.BUSY_AT or why_foreign(case.measured):
+        return None
+    firm = [case.readings[name] for name in ("host_frames", "loader_frames") if case.readings[name].firm]
+    return next((LIMIT_OF_REGIME[one.says] for one in firm if one.says is not None), None)
 
 
 def _doubted(case: JudgedCase, limit: Limit) -> bool:

@@ -46,18 +46,26 @@ def with_rollouts(long_ms: float) -> diagnosis.Measurements:
     return diagnosis.replaced(diagnosis.tiny_mlp(), step_ns=steps)
 
 
-def test_where_long_steps_take_most_of_the_time_nobody_is_named_by_the_usual_one_alone() -> None:
+@pytest.mark.parametrize(
+    ("host", "loader", "limit"), [(90, 0, "host"), (0, 90, "input"), (0, 0, "mixed"), (55, 0, "mixed")]
+)
+def test_where_long_steps_take_most_of_the_time_the_stacks_name_who_has_them_and_not_the_usual_one(
+    host: int, loader: int, limit: str
+) -> None:
     mixture = diagnosis.kernel_bound(
         diagnosis.worked("aten.mm.default", 0.45, 20 * MS, rate=0.8, bandwidth=0.1),
         diagnosis.worked("aten.mul.Tensor", 0.45, 20 * MS, rate=0.01, bandwidth=0.9),
     )
     assert judge(mixture).verdict.limit == "kernels"
     steps = np.where(np.arange(60) % 6 == 0, 400 * MS, 20 * MS).astype(np.int64)
-    stacks = diagnosis.frames(host=90, model=10)
+    stacks = diagnosis.frames(host=host, loader=loader, model=100 - host - loader)
     found = judge(diagnosis.replaced(mixture, step_ns=steps, frames=stacks)).verdict
-    assert (found.regime, found.limit) == ("mixed", "mixed")
+    assert (found.regime, found.limit, found.limit_confidence) == ("mixed", limit, "low")
     assert "10 of 60 steps take 400 ms instead of 20 ms" in found.reason
-    assert "90 % of 100 samples stand in the loop's own code" in found.reason
+    if limit != "mixed":
+        assert found.limit_reason.startswith("10 of 60 steps take 400 ms instead of 20 ms: 76 % of the time")
+        assert found.adds.startswith("90 % of 100 samples stand in")
+    assert "stand in the loop's own code" in found.reason or not host
 
 
 def test_long_steps_that_take_much_of_the_time_are_told_by_where_they_stand() -> None:
