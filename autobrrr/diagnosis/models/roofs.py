@@ -99,7 +99,7 @@ def roofs(measured: Measurements) -> Roofs | str:
         return str(trusted)
     work = [one for one in traced.work if positive(one.kernel_ns)]
     if not work:
-        return "operator shapes are unknown: no recorded step was read"
+        return "no recorded step was read, so operator shapes are unknown"
     loading = sum(
         positive(traced.kernel_by_phase_ns.get(name)) or 0.0 for name in ("data_wait", "host_to_device")
     )
