@@ -20,7 +20,7 @@ from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.sampled_frames import is_loading
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, PHASES, garbage_share, step_parts
-from autobrrr.diagnosis.models.trends import trends
+from autobrrr.diagnosis.models.trends import trends, work_grows
 from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.robust_stats import positive
 from autobrrr.diagnosis.signals.busy_machine import busy_machine
@@ -105,15 +105,18 @@ def where_of(measured: Measurements, place: str) -> Where | None:
 def placed_trends(measured: Measurements) -> list[Trend]:
     """What changes with time, with the user's line that has most of it.
 
-    Steps grow by what others do, too: beside others only with much code of the user's that may be the cause.
+    Steps grow by what others do, too: beside others only with much code of the user's that may be the cause,
+    or with more operators in each.
     """
     taken = [one.foreign_cores for one in measured.host]
     alone = bool(taken) and all(cores is not None and cores <= thresholds.ALONE_AT for cores in taken)
     places = [place for place in (measured.frames.places if measured.frames else []) if place.long_ns > 0]
-    rows = [row for row in wheres(measured) if _is_own_work(row)]
+    rows = [row for row in wheres(measured) if _is_own_work(row) or work_grows(measured)]
     own = rows[0].place if rows else None
     busy = (busy_machine(measured).value or 0.0) >= thresholds.WITHHELD_AT
-    theirs = alone or (not busy and bool(rows) and rows[0].share >= thresholds.EXCLUDED_AT)
+    theirs = (
+        alone or work_grows(measured) or (not busy and bool(rows) and rows[0].share >= thresholds.EXCLUDED_AT)
+    )
     at = {
         ("step", "periodic"): max(places, key=lambda place: place.long_ns).where if places else own,
         ("step", "grows"): own,

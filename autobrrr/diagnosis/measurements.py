@@ -70,6 +70,7 @@ class Measurements:
     step_ns: Durations = field(default_factory=lambda: NO_STEPS)  # representative steps, oldest first
     seen: int = 0  # steps since attach, representative or not
     ahead: NDArray[np.bool_] = field(default_factory=lambda: NOT_SEEN)  # of stamped steps: the host by a step
+    evaluated: tuple[tuple[int, int], ...] = ()  # steps with an evaluation, meanwhile: number, duration
     phases: PhaseFigures | None = None
     facts: JobFacts | None = None
     anatomy: Anatomy | None = None

@@ -22,6 +22,7 @@ from autobrrr.diagnosis.ledger import (
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts
 from autobrrr.diagnosis.robust_stats import of_one, positive
+from autobrrr.diagnosis.models.trends import evaluation_share
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, CodeSite
 
@@ -73,9 +74,15 @@ def _grows(measured: Measurements) -> Found:
     return None if row is None else (row.place, row.share)
 
 
-def _python(measured: Measurements) -> Found:
-    """Python of the user's between the phases, of no kind known here."""
-    row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", PYTHON)), None)
+def _evaluates(measured: Measurements) -> Found:
+    """The line that has most of the long steps, where these are those with an evaluation."""
+    found = [one.where for one in placed_trends(measured) if one.kind == "periodic"]
+    return (found[0], evaluation_share(measured)) if found and found[0] is not None else None
+
+
+def _unknown(measured: Measurements, does: str) -> Found:
+    """Code of the user's between the phases, of no kind known here, that computes or sleeps."""
+    row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", does)), None)
     # "updates" have their edit in `script_edits`; checks are never all that a line does.
     known = {*rows_beside(__file__), "updates"} - {LOOPS, KEPT, "validates"}
     places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
@@ -109,7 +116,9 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,
-    "python": _python,
+    "evaluates": _evaluates,
+    "python": lambda measured: _unknown(measured, PYTHON),
+    "sleeps": lambda measured: _unknown(measured, SLEEPS),
     KEPT: lambda measured: _recording(measured, KEPT),
     UNUSED: lambda measured: _recording(measured, UNUSED),
 }

@@ -1,7 +1,8 @@
 """What changes while a session watches: steps or memory that grow, long steps that come at a period.
 
 In: durations of steps, looks at the process. Out: `records.Trend`s. A slope is that of all pairs of points
-(Theil and Sen), and counts where its interval, by Kendall's count of pairs, excludes zero.
+(Theil and Sen), and counts where its interval, by Kendall's count of pairs, excludes zero. Where each traced
+step ran so many more operators than the one before, the times need only agree.
 """
 
 from __future__ import annotations
@@ -17,24 +18,42 @@ from autobrrr.records import Trend
 
 POINTS = 30
 DEVIATIONS = 3.3  # of Kendall's count: one in a thousand series without a trend
+AGREES = 1.0  # the same where operators are known to grow: one in six
 SETTLED_NS = 3_000_000_000  # after attach and after each measurement: memory that is ours
 Series = NDArray[np.float64]
 
 
 def trends(measured: Measurements) -> list[Trend]:
     """Those that are there."""
-    return [one for one in (_steps(measured), _memory(measured), _period(measured)) if one is not None]
+    found = (_steps(measured), _memory(measured), _period(measured), _evaluations(measured))
+    return [one for one in found if one is not None]
 
 
-def slope(x: Series, y: Series) -> float:
-    """The slope; 0 where its interval holds zero."""
+def evaluation_share(measured: Measurements) -> float:
+    """Of the time, what steps with an evaluation take beyond the usual one."""
+    took = np.array([ns for _, ns in measured.evaluated])
+    if not len(took) or not len(measured.step_ns):
+        return 0.0
+    longer = np.maximum(0.0, took - np.median(measured.step_ns))
+    return float(longer.sum() / (took.sum() + measured.step_ns.sum()))
+
+
+def work_grows(measured: Measurements) -> bool:
+    """Whether each traced step ran more operators than the one before, always by as many."""
+    counts = measured.traced.operations if measured.traced is not None else []
+    more = set(np.diff(counts).tolist())
+    return len(counts) >= thresholds.TRACED_STEPS and len(more) == 1 and min(more) > 0
+
+
+def slope(x: Series, y: Series, deviations: float = DEVIATIONS) -> float:
+    """The slope; 0 where its interval, of so many deviations, holds zero."""
     count = len(x)
     if count < thresholds.TREND_POINTS:
         return 0.0
     later, earlier = np.tril_indices(count, -1)
     apart = x[later] - x[earlier]
     slopes = np.sort((y[later] - y[earlier])[apart > 0] / apart[apart > 0])
-    within = DEVIATIONS * np.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    within = deviations * np.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     low, high = int((len(slopes) - within) / 2), int((len(slopes) + within) / 2)
     if low < 0 or high >= len(slopes):
         return 0.0
@@ -48,7 +67,7 @@ def _steps(measured: Measurements) -> Trend | None:
     parts = np.array_split(took, min(POINTS, len(took) // 2))
     middles = np.cumsum([len(part) for part in parts]) - np.array([len(part) / 2 for part in parts])
     typical = np.array([np.median(part) for part in parts])
-    a_step_ns = slope(middles, typical)
+    a_step_ns = slope(middles, typical, AGREES if work_grows(measured) else DEVIATIONS)
     if a_step_ns <= 0 or a_step_ns * len(took) < thresholds.GROWS_AT * typical[0]:
         return None
     return Trend(
@@ -93,6 +112,16 @@ def _period(measured: Measurements) -> Trend | None:
     if len(gaps) < thresholds.PERIODS or every < 2 or _regular(gaps, every) < thresholds.REGULAR_AT:
         return None
     return Trend(what="step", kind="periodic", every=every, first=usual, last=float(np.median(took[long])))
+
+
+def _evaluations(measured: Measurements) -> Trend | None:
+    """They come when the script says so: two are enough for a period."""
+    at = [number for number, _ in measured.evaluated]
+    if len(at) < 2 or evaluation_share(measured) < thresholds.SETTING_AT:
+        return None
+    every, took = int(np.median(np.diff(at))), float(np.median([ns for _, ns in measured.evaluated]))
+    usual = float(np.median(measured.step_ns))
+    return Trend(what="step", kind="periodic", every=every, first=usual, last=took)
 
 
 def _regular(gaps: Iterable[int], every: int) -> float:

@@ -48,11 +48,9 @@ def uneven_steps(measured: Measurements) -> Reading:
     if share is None:
         return abstention(NAME, UNIT, "the steps have no usable values")
     if len(long) == 0 or len(long) > FEW * len(steps_ns):
-        note = (
-            f"steps are of one kind, {duration(usual_ns)} each"
-            if len(long) == 0
-            else "steps have no usual length"
-        )
+        rest = "steps without an evaluation" if measured.evaluated else "steps"
+        one_kind = f"{rest} are of one kind, {duration(usual_ns)} each"
+        note = one_kind if len(long) == 0 else "steps have no usual length"
         return Reading(signal=NAME, value=0.0 if len(long) == 0 else share, unit=UNIT, note=note)
     what = _stood(measured.frames) or "an evaluation, a checkpoint, a log line?"
     return Reading(

@@ -19,6 +19,7 @@ from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
 from autobrrr.diagnosis.models.leading import delayed_most, leads, leads_all, measured_shares
 from autobrrr.diagnosis.models.shares import shown_phases, step_shares
+from autobrrr.diagnosis.models.trends import work_grows
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.signal_table import read_all
@@ -131,7 +132,7 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
     on_device = device_verdict(measured, readings["busy_machine"])
     if on_device is not None:
         verdict = msgspec.structs.replace(on_device, evidence=[*on_device.evidence, *verdict.evidence])
-    advice, quiet = advise(measured, verdict), case.busy < thresholds.BUSY_AT
+    advice, told = advise(measured, verdict), case.busy < thresholds.BUSY_AT or work_grows(measured)
     sentence = verdict.limit_reason or limit_sentence(limited, case, undecided=reason.text)
     adds = verdict.adds if on_device is None else verdict.reason
     fit = fit_batch(measured.probe)

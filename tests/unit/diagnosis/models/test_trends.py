@@ -2,14 +2,15 @@
 
 import dataclasses
 
+import msgspec
 import numpy as np
 import pytest
 
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.trends import trends
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.records import HostSample
-from support.judged.diagnosis import MS, frames, machine, measured
+from autobrrr.records import FrameCount, HostSample
+from support.judged.diagnosis import MS, frames, machine, measured, traced
 
 MB = 1 << 20
 
@@ -98,3 +99,41 @@ def test_on_a_busy_machine_nothing_is_said_to_grow() -> None:
     grown = job(noise(0, 300) * np.linspace(1, 2, 300))
     busy: tuple[HostSample, ...] = machine(run_delay_share=0.4)
     assert judge(dataclasses.replace(grown, host=busy)).verdict.trends == []
+
+
+@pytest.mark.parametrize(
+    ("operations", "told"),
+    [([800, 816, 832], 1), ([800, 816, 840], 0), ([800, 784, 768], 0), ([800, 816], 0)],
+)
+def test_steps_that_run_ever_more_operators_grow_on_a_busy_machine_too(
+    operations: list[int], told: int
+) -> None:
+    trace = msgspec.structs.replace(traced(8 * MS), operations=operations)
+    grown = job(noise(3, 26, 0.15) * np.linspace(1, 1.5, 26))
+    busy = dataclasses.replace(
+        grown, host=machine(run_delay_share=0.3), traced=trace, frames=frames(host=60, model=90)
+    )
+    verdict = judge(busy).verdict
+    assert [one.where for one in verdict.trends] == ["train.py:77 log_metrics"] * told
+    assert [one.remedy for one in verdict.advice].count("edit.running_figure") == told
+    even = dataclasses.replace(busy, step_ns=noise(3, 26, 0.01).astype(np.int64))
+    assert judge(even).verdict.trends == []
+
+
+@pytest.mark.parametrize(("took", "told"), [(640.0, 1), (9.0, 0)])
+def test_steps_with_an_evaluation_are_told_with_their_period_and_part_of_the_time(
+    took: float, told: int
+) -> None:
+    evaluated = tuple((20 * at, int(took * MS)) for at in range(1, 6))
+    places = [
+        FrameCount(
+            where="train.py:39 forward", phase="forward", in_loader=False, samples=90, long_ns=60 * MS
+        ),
+        FrameCount(where="train.py:67 step", phase="backward", in_loader=False, samples=60),
+    ]
+    stacks = msgspec.structs.replace(frames(model=150), places=places)
+    verdict = judge(dataclasses.replace(job(noise(1, 100, 0.02)), evaluated=evaluated, frames=stacks)).verdict
+    words = "every 20 steps one takes 640 ms instead of 8.00 ms, most at train.py:39 forward"
+    assert [one.words for one in verdict.trends] == [words] * told
+    edits = [one for one in verdict.advice if one.remedy == "edit.evaluate_less"]
+    assert [one.expected for one in edits] == [pytest.approx(1 / (1 - 0.9 * 0.79), rel=0.02)] * told

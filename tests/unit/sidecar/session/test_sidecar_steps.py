@@ -34,6 +34,18 @@ def test_statistics_are_of_the_representative_steps_alone() -> None:
     assert window.longest_ns == 90 * MS
 
 
+def test_steps_with_an_evaluation_are_kept_apart() -> None:
+    loop = Loop()
+    loop.train(10, 2 * MS)
+    loop.train(1, 90 * MS, flags=ring_layout.EVALUATION)
+    loop.train(9, 2 * MS)
+    loop.train(1, 70 * MS, flags=ring_layout.EVALUATION | ring_layout.TRACED)
+    window = loop.train(1, 80 * MS, flags=ring_layout.EVALUATION | ring_layout.PHASES)
+    assert (window.stats.count, window.stats.mean) == (19, 2 * MS)
+    assert window.evaluated == ((10, 90 * MS), (21, 80 * MS))
+    assert loop.train(1, arm=1).evaluated == ()
+
+
 def test_when_a_remedy_changes_the_steps_before_it_no_longer_count() -> None:
     loop = Loop()
     loop.train(40, 4 * MS, data_wait_ns=MS)
