@@ -28,7 +28,7 @@ from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Trend, Where
 
 STACKS, WORKERS, CLOCK, COLLECTOR = "stacks", "workers' stacks", "phase clock", "collector's clock"
 T = TypeVar("T")
-GARBAGE, OPERATORS, PYTHON = "garbage", "operators", "python"
+GARBAGE, OPERATORS, PYTHON, SLEEPS = "garbage", "operators", "python", "sleeps"
 WAITS, WORKER = "waits for workers", "loader worker"
 SAMPLER, WORKER_START, LOADS = "sampler", "worker start", "loads"
 COLLECTS = "collects"
@@ -148,7 +148,7 @@ def _error(measured: Measurements, share: float) -> float:
 
 
 def _is_own_work(row: Where) -> bool:
-    calls_model = row.phase in MODEL_PHASES and row.does != PYTHON
+    calls_model = row.phase in MODEL_PHASES and row.does not in (PYTHON, SLEEPS)
     return not calls_model and row.share >= thresholds.OWN_WORK_AT
 
 
@@ -265,7 +265,10 @@ def _kind(place: FrameCount, work: Mapping[str, str]) -> str:
         return LOADS
     if place.in_between * 2 > place.samples:
         return OPERATORS
-    return work.get(place.phase, PYTHON)
+    kind = work.get(place.phase, PYTHON)
+    # Looks are so far apart that a thread which waits for many short answers ran between most of them.
+    sleeps = place.stayed >= FEWEST_LOOKS and place.asleep >= thresholds.EXCLUDED_AT * place.stayed
+    return SLEEPS if kind == PYTHON and sleeps else kind
 
 
 def _work(measured: Measurements, phase: str) -> str:

@@ -13,6 +13,7 @@ from autobrrr.diagnosis.ledger import (
     LOADS,
     PYTHON,
     SAMPLER,
+    SLEEPS,
     WORKER,
     loading_parts,
     placed_trends,
@@ -21,8 +22,8 @@ from autobrrr.diagnosis.ledger import (
 )
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts
-from autobrrr.diagnosis.robust_stats import of_one, positive
 from autobrrr.diagnosis.models.trends import evaluation_share
+from autobrrr.diagnosis.robust_stats import of_one, positive
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, CodeSite
 

@@ -198,6 +198,23 @@ def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_
     assert "edit.less_often" not in {one.remedy for one in advice}
 
 
+@pytest.mark.parametrize(
+    ("stayed", "asleep", "edit"),
+    [(40, 15, "edit.wait_less"), (40, 5, "edit.less_often"), (2, 2, "edit.less_often")],
+)
+def test_code_in_which_the_thread_sleeps_is_told_from_python(stayed: int, asleep: int, edit: str) -> None:
+    stacks = frames(host=60, model=90)
+    recv, model = (msgspec.structs.replace(one, stayed=stayed, asleep=asleep) for one in stacks.places)
+    job = dataclasses.replace(
+        diagnosis.tiny_mlp(), frames=msgspec.structs.replace(stacks, places=[recv, model])
+    )
+    verdict = judge(job).verdict
+    edits = [one.remedy for one in verdict.advice if one.remedy in ("edit.wait_less", "edit.less_often")]
+    assert edits == [edit]
+    assert verdict.where[0].place == "train.py:77 log_metrics"
+    assert {one.does for one in verdict.where if one.phase == "forward"} == {"operators"}
+
+
 def test_a_line_that_takes_little_has_no_edit() -> None:
     places = [FrameCount(where="train.py:9 save", phase="other", in_loader=False, samples=4)]
     stacks = msgspec.structs.replace(
