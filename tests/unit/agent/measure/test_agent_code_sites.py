@@ -52,6 +52,12 @@ def averages_by_hand(average, parameters):  # type: ignore[no-untyped-def]
         mean.mul_(0.99).add_(p, alpha=0.01)
 
 
+def searches_a_line(parameters, closure):  # type: ignore[no-untyped-def]
+    for _ in range(20):
+        closure()
+        parameters.mul_(0.5).add_(parameters.grad)
+
+
 def recurs(alpha, emissions, transitions):  # type: ignore[no-untyped-def]
     for t in range(1, emissions.shape[1]):
         alpha = (alpha.unsqueeze(2) + transitions).logsumexp(1) + emissions[:, t]
@@ -119,6 +125,12 @@ def test_what_stands_before_the_loop_or_behind_a_condition_is_no_site() -> None:
 
 def test_a_copy_that_does_not_wait_is_no_site() -> None:
     assert found(standing_in(copies_meanwhile, "to")) == {}
+
+
+def test_what_a_loop_that_updates_calls_is_no_part_of_its_updates() -> None:
+    updates = standing_in(searches_a_line, "add_")
+    sites = sites_on(standing_in(searches_a_line, "closure", 90) + updates, (), updates)
+    assert {"what": "updates", "where": line(searches_a_line, 1), "samples": 7} in sites
 
 
 @pytest.mark.parametrize("function", [updates_by_hand, averages_by_hand])
