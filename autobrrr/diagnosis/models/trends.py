@@ -19,6 +19,7 @@ from autobrrr.records import Trend
 POINTS = 30
 DEVIATIONS = 3.3  # of Kendall's count: one in a thousand series without a trend
 AGREES = 1.0  # the same where operators are known to grow: one in six
+GOES_ON = 2.0  # the same in either half of the steps: one in forty
 SETTLED_NS = 3_000_000_000  # after attach and after each measurement: memory that is ours
 Series = NDArray[np.float64]
 
@@ -48,8 +49,6 @@ def work_grows(measured: Measurements) -> bool:
 def slope(x: Series, y: Series, deviations: float = DEVIATIONS) -> float:
     """The slope; 0 where its interval, of so many deviations, holds zero."""
     count = len(x)
-    if count < thresholds.TREND_POINTS:
-        return 0.0
     later, earlier = np.tril_indices(count, -1)
     apart = x[later] - x[earlier]
     slopes = np.sort((y[later] - y[earlier])[apart > 0] / apart[apart > 0])
@@ -68,6 +67,10 @@ def _steps(measured: Measurements) -> Trend | None:
     middles = np.cumsum([len(part) for part in parts]) - np.array([len(part) / 2 for part in parts])
     typical = np.array([np.median(part) for part in parts])
     a_step_ns = slope(middles, typical, AGREES if work_grows(measured) else DEVIATIONS)
+    # Another program that comes makes steps longer at once: growth goes on in either half.
+    halves = zip(np.array_split(middles, 2), np.array_split(typical, 2), strict=True)
+    if not work_grows(measured) and not all(slope(x, y, GOES_ON) > 0 for x, y in halves):
+        return None
     if a_step_ns <= 0 or a_step_ns * len(took) < thresholds.GROWS_AT * typical[0]:
         return None
     return Trend(
@@ -90,7 +93,7 @@ def _memory(measured: Measurements) -> Trend | None:
 
 
 def _grows(measured: Measurements, looks: Sequence[tuple[int, int]], least: float) -> Trend | None:
-    if not looks or not len(measured.step_ns):
+    if len(looks) < thresholds.TREND_POINTS or not len(measured.step_ns):
         return None
     t, held = np.array(looks, dtype=np.float64).T
     a_ns = slope(t, held)
