@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr.agent.measure.traced_steps import LEAST_STEPS
 from autobrrr.agent.wire import ring_layout
 from support.agent.agent import AgentJob, Peer
 
@@ -139,7 +140,7 @@ def test_what_the_job_raises_in_a_step_is_its_own(outcome: Seen, kind: str) -> N
 def test_steps_were_really_traced_meanwhile(outcome: Seen, kind: str) -> None:
     traced = outcome[kind]["traced"]
     assert traced["status"] == "ok", traced["why"]
-    assert len(traced["kernel_ns"]) >= 4  # more where steps vary
+    assert len(traced["kernel_ns"]) >= LEAST_STEPS  # more where steps vary, or cost little
     assert all(count > 3 for count in traced["operations"])
     assert traced["plain_step_ns"]
     assert sum(1 for step in outcome[kind]["steps"] if step.flags & ring_layout.TRACED) >= 5
