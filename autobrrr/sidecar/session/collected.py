@@ -264,7 +264,7 @@ class Collected:
             **{name: found for name, found in vars(self).items() if name in AS_MEASURED},
             step_ns=self.window.step_ns,
             seen=self.window.seen,
-            evaluated=self.window.evaluated,
+            evaluated=tuple(self.window.evaluated),
             ahead=self.window.ahead if self.is_asynchronous else NOT_SEEN,
             phases=self.window.phases,
             traced=self.traced or self.tracing,

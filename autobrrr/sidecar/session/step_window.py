@@ -37,7 +37,7 @@ class StepWindow:
     def __init__(self) -> None:
         self._recent: Records = NO_RECORDS
         self._sampled: Records = NO_RECORDS
-        self._evaluated: Records = NO_RECORDS
+        self.evaluated: list[tuple[int, int]] = []  # steps with an evaluation meanwhile: number, duration
         self._arm: int | None = None
         self.clock: StepClock = "host"
         self._profiled: Records = NO_RECORDS  # the latest steps that were profiled, one after another
@@ -53,12 +53,14 @@ class StepWindow:
         self.pass_over(records)
         arm = int(records["arm"][-1])
         if arm != self._arm:
-            self._arm, self._recent, self._sampled, self._evaluated = arm, NO_RECORDS, NO_RECORDS, NO_RECORDS
+            self._arm, self._recent, self._sampled, self.evaluated = arm, NO_RECORDS, NO_RECORDS, []
         of_arm = records[records["arm"] == arm]
         fresh = representative(of_arm)
         self._recent = _recent(np.concatenate([self._recent, fresh]))
-        evaluated = of_arm[of_arm["flags"] & ring_layout.UNREPRESENTATIVE == ring_layout.EVALUATION]
-        self._evaluated = np.concatenate([self._evaluated, evaluated])[-MOST_SAMPLED:]
+        more = of_arm[of_arm["flags"] & ring_layout.UNREPRESENTATIVE == ring_layout.EVALUATION]
+        found = [*self.evaluated, *zip(more["seq"].tolist(), durations(more).tolist(), strict=True)]
+        first = int(self._recent["seq"][0]) if len(self._recent) else 0
+        self.evaluated = [one for one in found if one[0] > first][-MOST_SAMPLED:]
         sampled = fresh[fresh["flags"] & ring_layout.PHASES != 0]
         self._sampled = np.concatenate([self._sampled, sampled])[-MOST_SAMPLED:]
 
@@ -105,13 +107,6 @@ class StepWindow:
     def step_ns(self) -> Durations:
         """Durations, oldest first, shape [steps]."""
         return durations_ns(timed(self._recent, self.clock)).astype(np.int64)
-
-    @property
-    def evaluated(self) -> tuple[tuple[int, int], ...]:
-        """Steps with an evaluation among those that count: number and duration."""
-        first = int(self._recent["seq"][0]) if len(self._recent) else 0
-        found = self._evaluated[self._evaluated["seq"] > first]
-        return tuple(zip(found["seq"].tolist(), durations(found).tolist(), strict=True))
 
     @property
     def last_seq(self) -> int:

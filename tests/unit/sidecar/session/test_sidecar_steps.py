@@ -42,8 +42,8 @@ def test_steps_with_an_evaluation_are_kept_apart() -> None:
     loop.train(1, 70 * MS, flags=ring_layout.EVALUATION | ring_layout.TRACED)
     window = loop.train(1, 80 * MS, flags=ring_layout.EVALUATION | ring_layout.PHASES)
     assert (window.stats.count, window.stats.mean) == (19, 2 * MS)
-    assert window.evaluated == ((10, 90 * MS), (21, 80 * MS))
-    assert loop.train(1, arm=1).evaluated == ()
+    assert window.evaluated == [(10, 90 * MS), (21, 80 * MS)]
+    assert loop.train(1, arm=1).evaluated == []
 
 
 def test_when_a_remedy_changes_the_steps_before_it_no_longer_count() -> None:
