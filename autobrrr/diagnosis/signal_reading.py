@@ -56,7 +56,7 @@ def weighed(
 ) -> Reading:
     """Speaks for a regime at half of the step and, where it excludes, against it at a quarter."""
     says = regime if share >= thresholds.NAMED_AT else None
-    against = (regime,) if excludes and share <= thresholds.EXCLUDED_AT else ()
+    against: tuple[Regime, ...] = (regime,) if excludes and share <= thresholds.EXCLUDED_AT else ()
     return Reading(signal=signal, value=share, unit=unit, note=note, says=says, against=against, firm=firm)
 
 

@@ -42,7 +42,7 @@ def evaluation_share(measured: Measurements) -> float:
 def work_grows(measured: Measurements) -> bool:
     """Whether each traced step ran more operators than the one before, always by as many."""
     counts = measured.traced.operations if measured.traced is not None else []
-    more = set(np.diff(counts).tolist())
+    more: set[int] = set(np.diff(counts).tolist())
     return len(counts) >= thresholds.TRACED_STEPS and len(more) == 1 and min(more) > 0
 
 
