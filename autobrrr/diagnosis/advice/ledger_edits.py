@@ -6,11 +6,13 @@ In: measurements. Out: what to write differently at which line, with what it wou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.job_settings import edit_advice
 from autobrrr.diagnosis.ledger import (
     LOADS,
+    OPERATORS,
     PYTHON,
     SAMPLER,
     SLEEPS,
@@ -82,7 +84,7 @@ def _evaluates(measured: Measurements) -> Found:
 
 
 def _unknown(measured: Measurements, does: str) -> Found:
-    """Code of the user's between the phases, of no kind known here, that computes or sleeps."""
+    """Code of the user's between the phases, of no kind known here, by what it does."""
     row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", does)), None)
     # "updates" have their edit in `script_edits`; checks are never all that a line does.
     known = {*rows_beside(__file__), "updates"} - {LOOPS, KEPT, "validates"}
@@ -118,8 +120,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,
     "evaluates": _evaluates,
-    "python": lambda measured: _unknown(measured, PYTHON),
-    "sleeps": lambda measured: _unknown(measured, SLEEPS),
+    **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     UNUSED: lambda measured: _recording(measured, UNUSED),
 }

@@ -198,6 +198,23 @@ def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_
     assert "edit.less_often" not in {one.remedy for one in advice}
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.72, 1), (0.3, 0)])
+def test_operators_between_the_phases_have_an_edit_where_they_are_most_of_the_step(
+    share: float, told: int
+) -> None:
+    rest = (1 - share) / 4
+    shares = {"data_wait": rest, "forward": rest, "backward": rest, "optimizer": rest, "other": share}
+    looks = int(200 * share)
+    job = measured(
+        8 * MS,
+        shares,
+        trace=traced(8 * MS, shares, kernels=0.9),
+        stacks=frames(host=looks, model=200 - looks),
+    )
+    found = [one for one in judge(job).verdict.advice if one.remedy == "edit.less_often"]
+    assert [one.expected for one in found] == [pytest.approx(1 / (1 - 0.9 * share), rel=0.01)] * told
+
+
 @pytest.mark.parametrize(
     ("stayed", "asleep", "edit"),
     [(40, 15, "edit.wait_less"), (40, 5, "edit.less_often"), (2, 2, "edit.less_often")],
