@@ -33,6 +33,11 @@ NETWORK = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+# What the user can mend in the command. Everything else is the world's.
+OF_THE_USER = (
+    *("authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry"),
+    *("file is not a database", "unable to open database file", "invalid connection option"),
+)
 
 
 def address(text: str) -> URL:
@@ -85,8 +90,8 @@ def connect(url: URL) -> Storage:
     """Open a storage; an empty database gets Optuna's tables.
 
     Raises:
-        UsageError: the driver is missing, nobody answers, the server does not let us in, or the tables can't
-            be made.
+        UsageError: the driver is missing, or the server does not know the user or the database.
+        AutobrrrError: nobody answers, or the tables can't be made.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed")  # we beat ourselves
@@ -104,10 +109,10 @@ def connect(url: URL) -> Storage:
             raced = isinstance(_innermost(error), IntegrityError | ProgrammingError)
             raced = raced or "already exists" in str(error)  # as SQLite says it
             if not raced or attempt == RACES - 1:
-                raise UsageError(
-                    f"{bare} can't be used: {_said(error)}",
-                    "check user, password and database of --storage; put the password into ~/.pgpass",
-                ) from None
+                said = _said(error)
+                kind = UsageError if any(mark in said for mark in OF_THE_USER) else AutobrrrError
+                hint = "check user, password and database of --storage; put the password into ~/.pgpass"
+                raise kind(f"{bare} can't be used: {said}", hint) from None
             time.sleep(0.1 * (attempt + 1))
     raise AssertionError("not reached")
 

@@ -91,11 +91,11 @@ def skips_the_exchange(batches, model):  # type: ignore[no-untyped-def]
             model(batch).backward()
 
 
-def standing_in(function: Callable[..., object], attribute: str) -> Stacks:
+def standing_in(function: Callable[..., object], attribute: str, samples: int = 7) -> Stacks:
     """Samples of a thread that stood where the function last takes this attribute."""
     assert isinstance(function, FunctionType)
     offsets = [one.offset for one in dis.get_instructions(function.__code__) if one.argval == attribute]
-    return Counter({(function.__code__, offsets[-1]): 7})
+    return Counter({(function.__code__, offsets[-1]): samples})
 
 
 def found(stacks: Stacks) -> dict[str, tuple[str, object]]:

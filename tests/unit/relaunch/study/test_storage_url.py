@@ -96,6 +96,18 @@ def test_a_server_that_does_not_answer_ends_the_worker_with_one_line() -> None:
         assert told.value.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "code"), [('password authentication failed for user "me"', 2), ("Connection refused", 1)]
+)
+def test_only_what_the_command_can_mend_is_a_usage_error(
+    text: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_storage, "_open", lambda url: (_ for _ in ()).throw(refused(text)))
+    with pytest.raises(AutobrrrError, match=text) as told:
+        study_storage.connect(study_storage.address("postgresql://me@db.example/studies"))
+    assert told.value.exit_code == code
+
+
 def test_a_worker_that_made_the_tables_of_a_file_at_the_same_time_is_no_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
