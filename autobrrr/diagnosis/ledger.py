@@ -117,8 +117,9 @@ def placed_trends(measured: Measurements) -> list[Trend]:
     theirs = (
         alone or work_grows(measured) or (not busy and bool(rows) and rows[0].share >= thresholds.EXCLUDED_AT)
     )
+    seldom = None if measured.evaluated else own  # what usual steps do says nothing of an evaluation
     at = {
-        ("step", "periodic"): max(places, key=lambda place: place.long_ns).where if places else own,
+        ("step", "periodic"): max(places, key=lambda place: place.long_ns).where if places else seldom,
         ("step", "grows"): own,
     }
     found = [one for one in trends(measured) if theirs or (one.what, one.kind) != ("step", "grows")]

@@ -31,9 +31,9 @@ def trends(measured: Measurements) -> list[Trend]:
 
 
 def evaluation_share(measured: Measurements) -> float:
-    """Of the time, what steps with an evaluation take beyond the usual one."""
+    """Of the time, what steps with an evaluation take beyond the usual one; of one alone nothing is said."""
     took = np.array([ns for _, ns in measured.evaluated])
-    if not len(took) or not len(measured.step_ns):
+    if len(took) < 2 or not len(measured.step_ns):
         return 0.0
     longer = np.maximum(0.0, took - np.median(measured.step_ns))
     return float(longer.sum() / (took.sum() + measured.step_ns.sum()))
@@ -119,12 +119,11 @@ def _period(measured: Measurements) -> Trend | None:
 
 def _evaluations(measured: Measurements) -> Trend | None:
     """They come when the script says so: two are enough for a period."""
-    at = [number for number, _ in measured.evaluated]
-    if len(at) < 2 or evaluation_share(measured) < thresholds.SETTING_AT:
+    if evaluation_share(measured) < thresholds.SETTING_AT:
         return None
-    every, took = int(np.median(np.diff(at))), float(np.median([ns for _, ns in measured.evaluated]))
-    usual = float(np.median(measured.step_ns))
-    return Trend(what="step", kind="periodic", every=every, first=usual, last=took)
+    number, took = np.array(measured.evaluated).T
+    every, usual = int(np.median(np.diff(number))), float(np.median(measured.step_ns))
+    return Trend(what="step", kind="periodic", every=every, first=usual, last=float(np.median(took)))
 
 
 def _regular(gaps: Iterable[int], every: int) -> float:

@@ -143,3 +143,24 @@ def test_steps_with_an_evaluation_are_told_with_their_period_and_part_of_the_tim
     assert [one.words for one in verdict.trends] == [words] * told
     edits = [one for one in verdict.advice if one.remedy == "edit.evaluate_less"]
     assert [one.expected for one in edits] == [pytest.approx(1 / (1 - 0.9 * 0.79), rel=0.02)] * told
+
+
+@pytest.mark.parametrize(("times", "every"), [(5, 20), (1, 10)])
+def test_an_evaluation_that_nobody_looked_into_is_placed_nowhere(times: int, every: int) -> None:
+    evaluated = tuple((20 * at, 640 * MS) for at in range(1, 1 + times))
+    steps = noise(1, 100, 0.02)
+    if times == 1:
+        steps[9::10] *= 1.9  # long steps of another kind
+    stacks = frames(host=90, model=60)
+    verdict = judge(dataclasses.replace(job(steps), evaluated=evaluated, frames=stacks)).verdict
+    assert [(one.every, one.where) for one in verdict.trends] == [(every, None)]
+    assert "edit.evaluate_less" not in {one.remedy for one in verdict.advice}
+
+
+def test_one_evaluation_says_nothing_of_its_part_of_the_time() -> None:
+    steps = noise(1, 100, 0.02)
+    steps[9::10] *= 1.9  # with a place of their own
+    place = FrameCount(where="train.py:67 save", phase="other", in_loader=False, samples=90, long_ns=60 * MS)
+    stacks = msgspec.structs.replace(frames(model=150), places=[place])
+    seen = dataclasses.replace(job(steps), evaluated=((50, 640 * MS),), frames=stacks)
+    assert "edit.evaluate_less" not in {one.remedy for one in judge(seen).verdict.advice}
