@@ -2,8 +2,8 @@
 
 In: its processes, limits of this machine, batch sizes. Out: bytes, None where they can't be read; what fits.
 Memory is what would not be there without the trial: anonymous and shared pages, at their peak. A line,
-bytes = a + b * batch, is fitted by least squares; a fifth is added to be safe. The batch is what one pass
-holds: steps that are accumulated do not count.
+bytes = a + b * batch, is fitted by least squares; a fifth is added to be safe where a batch is larger than
+any that trained. The batch is what one pass holds: steps that are accumulated do not count.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class MemoryModel:
         needed = by_line(seen, batch)
         if needed is None:
             needed = round(max(count for _, count in seen) * max(1.0, batch / seen[0][0]))
-        too_much = needed * (1 + MARGIN) > free
+        margin = MARGIN if batch > max(tried for tried, _ in seen) else 0.0
+        too_much = needed * (1 + margin) > free
         return f"it may need {size(needed)} of memory, {size(free)} are free" if too_much else None
 
     def left_out(self, tried: Collection[Point]) -> list[str]:

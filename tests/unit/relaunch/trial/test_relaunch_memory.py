@@ -54,6 +54,14 @@ def test_from_one_batch_size_a_larger_one_may_take_as_many_times_more() -> None:
     assert found.problem(at(512)) is None
 
 
+def test_what_has_trained_beside_another_is_tried_again_without_a_margin() -> None:
+    found = model(1000)
+    found.learn(at(8), Bytes(memory=900 * MIB))  # by now 1000 MiB are free beside it
+    assert [batch for batch in (4, 8, 16) if found.problem(at(batch, workers=2)) is None] == [4, 8]
+    found.learn(at(4), Bytes(memory=700 * MIB))
+    assert [batch for batch in (4, 8, 16) if found.problem(at(batch, workers=2)) is None] == [4, 8]
+
+
 def test_what_a_gpu_will_hold_is_predicted_and_tried() -> None:
     found = model(1000)
     for batch in (8, 16):
