@@ -52,7 +52,7 @@ def address(text: str) -> URL:
         raise UsageError("--storage: not a database URL", SHAPE) from None
     if url.drivername in ("postgres", "postgresql"):
         url = url.set(drivername="postgresql+psycopg")
-    if url.get_backend_name() not in ("postgresql", "sqlite"):
+    if url.drivername not in ("postgresql+psycopg", "postgresql+psycopg2", "sqlite"):
         raise UsageError(
             f"--storage {url.drivername}: this kind of database can't hold a shared study", SHAPE
         )

@@ -45,6 +45,8 @@ def test_one_driver_serves_all_names_of_postgresql(scheme: str, monkeypatch: pyt
         ("postgresql://me:sesame@host:port/x", "not a database URL"),
         ("postgresql://me:sesame@host", "names no database"),
         ("mysql://me:sesame@host/x", "can't hold a shared study"),
+        ("sqlite+pysqlite:///study.db", "can't hold a shared study"),
+        ("postgresql+asyncpg://me:sesame@host/x", "can't hold a shared study"),
         ("sqlite://", "names no database"),
         ("sqlite:///:memory:", "names no database"),
         ("sqlite:////no/such/folder/study.db", "unable to open database file"),
