@@ -62,10 +62,9 @@ def roofline(
     for index, threads in enumerate(counts):
         file = cached_file(cache, "full", device=name, torch=torch, threads=threads)
         one = None if again or request.effort != 1.0 else known(file, Roofline)
-        if one is None or (flame and one.flame is None):  # the latter of an earlier version
-            asked = msgspec.structs.replace(
-                request, threads=threads, last_cache_bytes=machine.last_cache_bytes
-            )
+        if one is None or (flame and one.flame is None):  # an earlier version measured it on request
+            cache_bytes = machine.last_cache_bytes
+            asked = msgspec.structs.replace(request, threads=threads, last_cache_bytes=cache_bytes)
             one = _ask(asked, cache, _part(progress, index, len(counts), threads))
             if request.effort == 1.0 and not one.is_disturbed:
                 keep(file, one)

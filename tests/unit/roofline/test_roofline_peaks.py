@@ -144,3 +144,12 @@ def test_json_is_the_contracts_object_on_one_line(cached: Path, capsys: pytest.C
 def test_wrong_words_are_refused_before_anything_is_measured(cached: Path, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):
         run(*words)
+
+
+def test_a_calibration_of_an_earlier_version_without_a_flame_is_made_anew_where_one_is_wanted(
+    cached: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anew = with_peaks(roofline.measured(2, flame=roofline.flame()))
+    monkeypatch.setattr(roofline_measure, "_ask", lambda *_: anew)
+    assert run("--device", "cpu", "--json", "--flame") == 0
+    assert json.loads(capsys.readouterr().out)["flame"] is not None
