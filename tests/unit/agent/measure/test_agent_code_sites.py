@@ -129,7 +129,8 @@ def test_a_copy_that_does_not_wait_is_no_site() -> None:
 
 def test_what_a_loop_that_updates_calls_is_no_part_of_its_updates() -> None:
     updates = standing_in(searches_a_line, "add_")
-    sites = sites_on(standing_in(searches_a_line, "closure", 90) + updates, (), updates)
+    called = Counter(dict.fromkeys(standing_in(searches_a_line, "closure"), 90))
+    sites = sites_on(called + updates, (), updates)
     assert {"what": "updates", "where": line(searches_a_line, 1), "samples": 7} in sites
 
 
