@@ -43,7 +43,8 @@ CALLS = {  # names whose call at a line says what it does there
     "tensor": "makes tensors",
 }
 ANYWHERE = ("picks rows",)  # in the function: what is picked is worked on in its other lines
-IN_C, MOSTLY_IN_C = ("makes tensors", "loops", "updates"), 2 / 3  # without Python; of the looks at a line
+IN_C = ("makes tensors", "loops", "updates")  # what calls no Python
+MOSTLY_IN_C = 2 / 3  # of the looks at its line
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
 

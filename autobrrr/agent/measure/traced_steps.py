@@ -33,10 +33,7 @@ SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothi
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
 LEAST_STEPS = 3  # the judge needs so many
 MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # limits of extra steps where steps vary
-CALL_NS, EVENT_NS = (
-    80_000,
-    5_000,
-)  # what a timed step takes longer, for a call that autograd counts or for an event
+CALL_NS, EVENT_NS = 80_000, 5_000  # a timed step takes longer: for a call that autograd counts, for an event
 FLOORS_EVERY = 2  # timed steps
 RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
