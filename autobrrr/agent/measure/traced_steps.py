@@ -31,7 +31,7 @@ from .step_recorder import StepRecorder, abstained
 _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
-LEAST_STEPS = 3  # the judge needs so many
+LEAST_STEPS = 3  # the judge needs so many; no more, once training has stood still for a whole pause
 MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # limits of extra steps where steps vary
 CALL_NS, EVENT_NS = 80_000, 5_000  # a timed step takes longer: for a call that autograd counts, for an event
 FLOORS_EVERY = 2  # timed steps
@@ -96,12 +96,14 @@ class TraceTask:
             self._prepare(boundary)
         self._tries += 1
         every = KernelTimes(self._taken)
-        paused = self._loop.measuring.spent_ns - self._spent_ns > MORE_PAUSE_NS
-        done = every.enough(min(LEAST_STEPS, self._steps) if paused else self._steps)
+        paused_ns = self._loop.measuring.spent_ns - self._spent_ns
+        if paused_ns > PAUSE_NS:
+            self._steps = min(LEAST_STEPS, self._steps)
+        done = every.enough(self._steps)
         if recorded or (done and self._records >= RECORD_TRIES):
             self._finish("" if recorded else "no ordinary step could be recorded")
             return None
-        if done and (paused or not self._worth_more(every)):
+        if done and (paused_ns > MORE_PAUSE_NS or not self._worth_more(every)):
             nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)
             try:
                 _check_price(nodes * NODE_NS, boundary.last_step_ns)

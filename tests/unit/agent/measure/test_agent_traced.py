@@ -108,6 +108,23 @@ def test_a_step_of_very_many_operators_is_not_timed(task: TraceTask, monkeypatch
     assert not profiling()
 
 
+@pytest.mark.parametrize(("paused_ms", "timed", "quiet"), [(200, 6, 0), (400, 3, 3)])
+def test_once_training_has_stood_still_for_long_fewer_steps_are_enough(
+    paused_ms: int, timed: int, quiet: int, task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task._loop.measuring.spent_ns = paused_ms * 1_000_000
+    kinds = list[str]()
+    while task._kind != "recorded":
+        task.at_boundary(boundary())
+        kinds.append(task._kind)
+        torch.ones(4) + 1
+    assert kinds.count("timed") == timed
+    task._watch.end()
+    task._taken = []
+    run_steps(task, [0, 600_000, 20_000, 0], monkeypatch)
+    assert len(task._found()["kernel_ns"]) == (quiet or 4), "the quiet ones, where they are enough"
+
+
 def test_what_another_thread_can_not_take_off_comes_off_at_the_next_boundary(task: TraceTask) -> None:
     measuring = Measuring(lambda event: None, lambda: 0)
     measuring.begin(task)
