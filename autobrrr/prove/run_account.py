@@ -92,7 +92,10 @@ class RunAccount:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
-        told = json.loads(line)  # a loss may be NaN, which msgspec does not read
+        try:
+            told = json.loads(line)  # a loss may be NaN, which msgspec does not read
+        except ValueError:
+            raise AutobrrrError(f"the account of a run is cut: is {self.file.parent} full?") from None
         if "note" in told:
             self.notes.append((told["note"], told["what"], told["step"]))
         elif "end" in told:

@@ -6,7 +6,9 @@ import math
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from autobrrr.errors import AutobrrrError
 from autobrrr.prove.run_account import RunAccount
 from support.accounts import step
 
@@ -33,6 +35,13 @@ def test_a_loss_that_is_not_a_number_is_read_too(tmp_path: Path) -> None:
     found = RunAccount(file=tmp_path / "a")
     found.look()
     assert math.isnan(found.steps[0].loss or 0.0)
+
+
+def test_an_account_that_a_full_disk_has_cut_ends_the_proof_in_words(tmp_path: Path) -> None:
+    line = msgspec.json.encode(step(0))
+    (tmp_path / "a-0-1").write_bytes(line[:40] + line + b"\n")
+    with pytest.raises(AutobrrrError, match=r"account of a run is cut: is .* full\?"):
+        RunAccount(file=tmp_path / "a").look()
 
 
 def test_the_account_is_of_the_process_that_trains_also_where_another_imported_torch_before_it(
