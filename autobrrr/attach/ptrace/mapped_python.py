@@ -23,6 +23,7 @@ ADD, RUN = "Py_AddPendingCall", "PyRun_SimpleString"
 _API = {ADD, RUN}
 _FREE_THREADED_SYMBOL = "_Py_MergeZeroLocalRefcount"
 _VERSION_IN_NAME = re.compile(r"python3\.([0-9]{1,3})(t?)")
+_VERSION_IN_FOLDER = re.compile(r"/python3\.([0-9]{1,3})(t?)/lib-dynload/")
 _PROGRAM = re.compile(r"python3(\.[0-9]+)?t?")
 MOST_CANDIDATES = 4  # a process maps one interpreter
 
@@ -62,7 +63,9 @@ def read(pid: int, memory: int, proc: Path = Path("/proc")) -> MappedPython | No
         return None
     if not symbols:
         return None
-    named = _VERSION_IN_NAME.search(path)
+    # A copy of 3.10 in an environment may be called `python`: the library's own modules tell.
+    folders = (_VERSION_IN_FOLDER.search(mapping.path) for mapping in mapped)
+    named = _VERSION_IN_NAME.search(path) or next(filter(None, folders), None)
     version = None if named is None else (3, int(named[1]))
     if "Py_Version" in symbols:  # 3.11 and later: 0xMMmmppss
         number = int.from_bytes(os.pread(memory, 8, symbols["Py_Version"][0]), "little")

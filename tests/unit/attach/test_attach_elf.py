@@ -42,6 +42,16 @@ def test_this_interpreter_is_recognised() -> None:
     assert found == mapped_python.MappedPython(version=sys.version_info[:2], free_threaded=free_threaded)
 
 
+def test_a_program_of_another_name_is_known_by_the_librarys_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a copy in an environment is; Python 3.10 has no symbol that tells."""
+    path = "/env/lib/python3.10/lib-dynload/_json.so"
+    module = process_maps.Mapping(start=BASE, end=BASE + 4096, offset=0, path=path)
+    monkeypatch.setattr(process_maps, "read", lambda *_: [module])
+    monkeypatch.setattr(mapped_python, "find", lambda *_: ("/env/bin/python", {mapped_python.RUN: (BASE, 8)}))
+    found = mapped_python.read(1, -1)
+    assert found == mapped_python.MappedPython(version=(3, 10), free_threaded=False)
+
+
 def small(tag: int, table: bytes, name: bytes = b"wanted", section: int = 1, linked: int = 0) -> bytes:
     """A tiny ELF file with one symbol and one hash table; of section 0 it is not defined.
 
