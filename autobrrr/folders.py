@@ -170,9 +170,13 @@ def make_held(folder: Path) -> int:
     """Make a folder for this user alone; its descriptor holds its lock until it is closed. Raises OSError."""
     unlocked = folder.with_name(f".{folder.name}")  # what has its name without a holder is taken away
     os.mkdir(unlocked, 0o700)
-    fd = os.open(unlocked, _FOLDER)
-    _is_held(fd)
-    os.rename(unlocked, folder)
+    try:
+        fd = os.open(unlocked, _FOLDER)
+        _is_held(fd)
+        os.rename(unlocked, folder)
+    except OSError:
+        os.rmdir(unlocked)  # nobody else would
+        raise
     return fd
 
 

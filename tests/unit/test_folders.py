@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -76,3 +77,15 @@ def test_a_lock_has_one_holder_and_dies_with_it(tmp_path: Path) -> None:
     assert second is not None
     folders.unlock(file, second)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_locked_folder_that_can_not_get_its_name_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "rename", full)
+    with pytest.raises(OSError, match="full"):
+        folders.make_held(tmp_path / "held")
+    assert os.listdir(tmp_path) == []
