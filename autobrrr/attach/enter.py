@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -183,8 +184,14 @@ def hello_from(link: socket.socket) -> tuple[int, JobFacts]:
         if peer_uid(link) not in (os.geteuid(), 0):
             raise framing.BadFrame(f"uid {peer_uid(link)} answers there")
         link.settimeout(HELLO_TIMEOUT_S)
-        begun, fds, _, _ = socket.recv_fds(link, 4, 1)
-        hello = fields(framing.receive(link, begun), spoken)
+        # For all of it: it may come byte by byte.
+        slow = threading.Timer(2 * HELLO_TIMEOUT_S, link.shutdown, (socket.SHUT_RDWR,))
+        slow.start()
+        try:
+            begun, fds, _, _ = socket.recv_fds(link, 4, 1)
+            hello = fields(framing.receive(link, begun), spoken)
+        finally:
+            slow.cancel()
         if hello.get("event") != "hello" or len(fds) != 1:
             raise framing.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
         facts = _bounded(msgspec.convert(hello.get("facts"), JobFacts))
