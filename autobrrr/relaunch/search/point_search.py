@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import optuna
+import psutil
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.exceptions import OptunaError, UpdateFinishedTrialError
@@ -216,6 +217,11 @@ class Search:
                 f"the study {self.name} has another search space",
                 "use the same --param as the other workers, or another --study",
             )
+        if not self._stays:  # of this machine alone: a run that was killed needs no time to be missed
+            for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                if not psutil.pid_exists(trial.user_attrs.get("pid", 0)):
+                    study._storage.set_trial_user_attr(trial._trial_id, SET_ASIDE, "its run was cut off")
+                    study.tell(trial.number, state=TrialState.FAIL)
         return study
 
     def _close(self, trial: optuna.Trial, value: float | None, told: dict[str, object]) -> None:
