@@ -252,8 +252,14 @@ class Service:
     def do_together(self, reply: Reply, *, log: str = "") -> Later:
         """From now on remedies go on and off on all ranks at one step."""
         self._leave_the_tuner_alone()
+
+        def switched(done: Switched) -> None:
+            if done.why is not None:
+                self._session.course.go_on()
+            reply.done(why=done.why, log=done.log)
+
         self._session.course.hold()
-        self._session.active.together(log, lambda done: reply.done(why=done.why, log=done.log))
+        self._session.active.together(log, switched)
         return LATER
 
     def do_tune(self, reply: Reply) -> None:

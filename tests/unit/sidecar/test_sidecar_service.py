@@ -12,9 +12,10 @@ from autobrrr.records import Diagnosis
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
+from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from support.sessions.service import RESULT, Guest, Office
-from support.sessions.sidecar import raw_frame
+from support.sessions.sidecar import StepModel, anatomy, raw_frame
 
 
 def test_a_ping_says_which_session_this_is(guest: Guest) -> None:
@@ -159,6 +160,20 @@ def test_remedies_that_are_still_to_come_when_a_tuning_begins_are_left_out(
     assert office.agent.asked.count("apply") == 1
     outcome = guest.hear()["outcome"]
     assert [each.get("why") for each in outcome] == [None, "the job is being tuned"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_rank_is_measured_on_where_it_can_not_switch_with_the_others(
+    office: Office, guest: Guest, *, refused: bool
+) -> None:
+    office.session.on_event({"event": "anatomy", "anatomy": anatomy()})
+    guest.send(encode({"do": "together", "id": 5}))
+    office.agent.answer("together", **({"ok": False, "why": "sharded"} if refused else {}))
+    for _ in range(12):
+        office.writer.model_step(StepModel())
+    office.now_ns += 1_000_000_000
+    office.session.tick()
+    assert (office.session.state is State.SAMPLING) is refused
 
 
 def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(office: Office) -> None:
