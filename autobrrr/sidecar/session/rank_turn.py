@@ -34,7 +34,7 @@ class RankLock:
                 self._lock = folders.lock(self._file)
             except OSError:
                 return True
-            return self._lock is not None or not self.elsewhere(now_ns)
+            return self._lock is not None or not self._awaited(now_ns)
         return True
 
     def elsewhere(self, now_ns: int) -> bool:
@@ -42,6 +42,10 @@ class RankLock:
         if self._file is None or self._lock is not None or not folders.is_locked(self._file):
             self._since_ns = None
             return False
+        return self._awaited(now_ns)
+
+    def _awaited(self, now_ns: int) -> bool:
+        """Whether who has it is still waited for."""
         self._since_ns = now_ns if self._since_ns is None else self._since_ns
         return now_ns - self._since_ns < TURN_NS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr import paths
+from autobrrr import folders, paths
 from autobrrr.sidecar.session.rank_turn import TURN_NS, RankLock
 
 
@@ -32,6 +32,15 @@ def test_one_holds_the_turn_until_it_gives_it(folder: Path) -> None:
     assert not first.take(0)
     second.give()
     assert not os.listdir(folder)
+
+
+def test_a_turn_that_is_given_away_just_after_it_was_refused_is_not_ours(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = RankLock(folder, "a1"), RankLock(folder, "a1")
+    assert first.take(0)
+    monkeypatch.setattr(folders, "is_locked", lambda path: False)
+    assert not second.take(0)
 
 
 def test_the_turn_of_a_process_that_was_killed_is_free(folder: Path) -> None:
