@@ -205,10 +205,13 @@ def _end(words: Sequence[str], first: int) -> int:
 
 
 def _by_flag(words: Sequence[str]) -> list[list[str]]:
-    """What stands before all flags, then each flag with what stands behind it: its values, or arguments."""
+    """What stands before all flags, then each flag with what stands behind it: its values, or arguments.
+
+    Nothing behind `--flag=value` goes with it.
+    """
     groups: list[list[str]] = [[]]
     for word in words:
-        if _FLAG.match(word):
+        if _FLAG.match(word) or any("=" in head for head in groups[-1][:1]):
             groups.append([])
         groups[-1].append(word)
     return groups

@@ -121,7 +121,7 @@ def test_a_running_job_takes_loaders_for_its_next_epoch_workers_first() -> None:
         ("--lr=0.1 data", {"--lr": 0.5}, "--lr=0.5 data"),
         ("--amp --amp", {"--amp": False}, ""),
         ("--workers 4", {"--workers": False}, "--workers 4"),
-        ("--workers=4", {"--workers": False}, ""),
+        ("--workers=4 data", {"--workers": False}, "data"),
         ("--lr 1 --amp", {"--lr": 0.1, "--new": "x"}, "--lr 0.1 --amp --new x"),
         ("--amp", {"--fused": True}, "--amp --fused"),
         ("--amp", {"--amp": True, "--gone": False}, "--amp"),
