@@ -121,12 +121,18 @@ def _diff(old: Recipe, new: Recipe) -> None:
     """`-` only in the first, `+` only in the second; nothing where they do the same."""
     from autobrrr.recipe.recipe_file import line, tables
 
-    def does(found: Recipe) -> dict[tuple[str, str], object]:
-        said = tables(found)  # but for what was measured
-        return {(name, key): each for name in said if name != "evidence" for key, each in said[name].items()}
+    def does(found: Recipe) -> dict[tuple[str, str], str]:
+        said = tables(found)
+        said.pop("evidence", None)  # what was measured
+        lines = {}
+        for name, table in said.items():
+            for key, each in table.items():
+                value = dict(sorted(each.items())) if isinstance(each, dict) else each
+                lines[name, key] = f"{name}.{line(key, value)}"  # compared as written: 1 is not true
+        return lines
 
     before, after = does(old), does(new)
-    for table, key in sorted({*before, *after}):
+    for place in sorted({*before, *after}):
         for mark, said in (("-", before), ("+", after)):
-            if (table, key) in said and before.get((table, key)) != after.get((table, key)):
-                print(readable(f"{mark} {table}.{line(key, said[table, key])}"))
+            if place in said and before.get(place) != after.get(place):
+                print(readable(f"{mark} {said[place]}"))

@@ -124,7 +124,9 @@ def test_validate_looks_at_all_files_before_it_fails(
     assert "cpu-only: valid, 3 remedies" in capsys.readouterr().out
 
 
-def test_diff_shows_what_two_recipes_do_differently(capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_shows_what_two_recipes_do_differently(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     cli.run(words("diff", "cpu-only", "tiny-model-host-bound"))
     assert capsys.readouterr().out.splitlines() == [
         '- remedies."host.malloc" = true',
@@ -133,6 +135,10 @@ def test_diff_shows_what_two_recipes_do_differently(capsys: pytest.CaptureFixtur
     ]
     cli.run(words("diff", "cpu-only", "cpu-only"))
     assert capsys.readouterr().out == ""
+    for name, value in (("switch", "true"), ("number", "1")):
+        (tmp_path / name).write_text(f'schema = 1\n[args]\n"--amp" = {value}\n')
+    cli.run(words("diff", str(tmp_path / "switch"), str(tmp_path / "number")))
+    assert capsys.readouterr().out.splitlines() == ["- args.--amp = true", "+ args.--amp = 1"]
 
 
 def test_show_and_schema_print(capsys: pytest.CaptureFixture[str]) -> None:
