@@ -110,7 +110,7 @@ def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
 
 def _words(text: str, cells: int) -> Iterator[str]:
     """The words of a text, those that fit in no line in parts."""
-    for word in whole_words(readable(text.replace("\n", " "))):
+    for word in map(readable, whole_words(text)):  # not before: it makes any joint a plain space
         rest, room = word, max(2, cells)
         while cell_len(rest) > room:
             part = set_cell_size(rest, room).rstrip() or rest[:1]

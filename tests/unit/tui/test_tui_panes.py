@@ -115,6 +115,7 @@ def test_a_figure_and_its_unit_stay_on_one_line() -> None:
     assert wrapped("it takes 12 steps more", 11) == ["it takes 12", "steps more"]
     assert wrapped("it waits 71 % of it", 11) == ["it waits", "71 % of it"]
     assert wrapped("it waits (71 %) of it", 12) == ["it waits", "(71 %) of it"]
+    assert wrapped("AGE\u00a01m, RSS\u00a01024\u00a0MiB", 15) == ["AGE 1m,", "RSS 1024 MiB"]
 
 
 def test_a_job_that_stands_still_is_said_to() -> None:
