@@ -104,10 +104,17 @@ class Narrator:
         from rich.console import Console  # not for --help
         from rich.live import Live
         from rich.spinner import Spinner
+        from rich.table import Column, Table
         from rich.text import Text
 
-        left = "" if left_s is None else f"  up to {max(0.0, left_s):.0f} s left"
-        shown = Text.assemble(text, (left, "dim"), no_wrap=True, overflow="ellipsis")
+        left = "" if left_s is None else f"up to {max(0.0, left_s):.0f} s left"
+        shown = Table.grid(
+            Column(no_wrap=True, overflow="ellipsis", ratio=1),
+            Column(no_wrap=True, style="dim"),
+            padding=(0, 1),
+            expand=True,
+        )
+        shown.add_row(Text(text), left)
         if self._drawn is None:
             self._spinner = Spinner("dots", shown)
             self._drawn = Live(
@@ -226,4 +233,4 @@ def deliver(
     if args.json:
         print(to_json(found), flush=True)
     else:
-        show(page_text(page, width))
+        show(page_text(page, min((each for each in (width, columns()) if each), default=None)))

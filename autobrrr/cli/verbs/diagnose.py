@@ -60,9 +60,9 @@ def _show(args: argparse.Namespace, found: Diagnosis, *, ranks_of_launcher: bool
         return
     show(verdict_text(found, verbose=NARRATOR.loudness is Loudness.VERBOSE))
     if args.window and found.window is not None:
-        show(parts_text(*window_parts(found.window)))
+        show(parts_text(*window_parts(found.window), width=columns()))
     if found.sweep is not None and found.sweep.along == args.sweep:
-        show(parts_text(*sweep_parts(found.sweep)))
+        show(parts_text(*sweep_parts(found.sweep), width=columns()))
     if found.ranks is not None and ranks_of_launcher:
         show(parts_text(ranks_table(found.ranks), width=columns()))
     NARRATOR.next_step(after_diagnosis(found))

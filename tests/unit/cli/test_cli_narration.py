@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from io import StringIO
 
@@ -11,6 +12,8 @@ from rich.cells import cell_len
 
 from autobrrr.cli import printed
 from autobrrr.cli.printed import Loudness, Narrator
+from autobrrr.report.page_model import ReportPage, Section, table
+from autobrrr.report.page_text import page_text
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.report.text_rows import hung
 from support.judged.verdicts import SNAPSHOTS
@@ -49,7 +52,7 @@ def test_on_a_terminal_the_status_is_one_line_and_gone_before_the_result(
     terminal = looked_at(monkeypatch)
     narrator = Narrator()
     for replay in range(20):
-        narrator.status(f"probing 2B, {replay} of 28", 12.0)
+        narrator.status(f"probing 2B, {replay} of 28, in a process of its own beside the job", 12.0)
     narrator.say("joined the existing session of process 7")
     (line, status) = terminal.screen
     assert line == "autobrrr: joined the existing session of process 7"
@@ -98,6 +101,21 @@ def test_on_a_terminal_it_is_coloured_and_hangs_below_its_text(monkeypatch: pyte
     head, first, *more = terminal.screen
     assert head == "train.py (pid 7): regime: overhead, confidence high"
     assert {len(line) - len(line.lstrip()) for line in more} == {first.index("a word")}
+
+
+def test_a_page_is_drawn_for_a_terminal_that_is_narrower_than_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = looked_at(monkeypatch)
+    rows = [("steps", "limited by the host", "limited by the input of the loader")]
+    page = ReportPage(
+        kind="x",
+        title="page",
+        about=(),
+        sections=[Section(title="", parts=[table("found", ("what was looked at", "before", "after"), rows)])],
+        data=SNAPSHOTS["overhead"],
+        file="x.json",
+    )
+    printed.deliver(argparse.Namespace(html=None, json=False), page.data, page)
+    assert terminal.screen == [line for line in page_text(page, COLUMNS).splitlines() if line]
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)
