@@ -195,7 +195,11 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
     _of_all(clients, lambda pid: await_anatomy(clients[pid]))
     log = clients[one].together()
     others = [pid for pid in clients if pid != one]
-    _of_all(others, lambda pid: clients[pid].together(log))
+    try:
+        _of_all(others, lambda pid: clients[pid].together(log))
+    except AutobrrrError:
+        for_each(list(clients), lambda pid: clients[pid].go_on())  # those that could measure nothing more
+        raise
     at_once = RanksAtOnce(clients, before_tuning(for_s).for_s)
 
     def ready(pid: int) -> Diagnosis:

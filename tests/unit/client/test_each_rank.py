@@ -59,20 +59,32 @@ def test_a_rank_alone_is_diagnosed_as_any_job(compared: Play) -> None:
     assert compared([])[:2] == ([], False)
 
 
+@pytest.mark.parametrize(("sharded", "goes_on"), [([100, 101], []), ([101], [100, 101])])
 def test_ranks_that_can_not_switch_together_are_refused_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch,
+    sharded: list[int], goes_on: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    went_on: list[int] = []
+
     class Sharded:
+        def __init__(self, pid: int) -> None:
+            self.pid = pid
+
         def snapshot(self) -> Diagnosis:
             return msgspec.structs.replace(rank(0), anatomy=as_record(anatomy(), Anatomy))
 
         def together(self, log: str = "") -> str:
-            raise AutobrrrError("the job's parameters are sharded over the ranks")
+            if self.pid in sharded:
+                raise AutobrrrError("the job's parameters are sharded over the ranks")
+            return "log"
+
+        def go_on(self) -> None:
+            went_on.append(self.pid)
 
     monkeypatch.setattr(each_rank, "RanksAtOnce", None)
-    clients = {100 + number: Sharded() for number in range(2)}
+    clients = {pid: Sharded(pid) for pid in (100, 101)}
     with pytest.raises(AutobrrrError, match="sharded"):
         each_rank.ready_to_tune(clients, 60.0, lambda pid: print)  # type: ignore[arg-type]
+    assert sorted(went_on) == goes_on
 
 
 def test_ranks_measure_nothing_more_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
