@@ -105,7 +105,8 @@ def _to_do(session: PastSession) -> tuple[str, str]:
     if tried and tuned is None:
         return f"try {tried[0].remedy}", f"autobrrr tune PID{allow}"
     if at_start:
-        return f"try {at_start[0].remedy}", proving(at_start[0])
+        best = at_start[0]
+        return f"try {best.remedy}", best.why if best.reach == "edit" else proving(best)
     return "measure again, on a running job", "autobrrr diagnose PID"
 
 

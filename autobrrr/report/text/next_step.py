@@ -35,13 +35,12 @@ def after_diagnosis(found: Diagnosis) -> str:
 
 def at_next_start(found: Diagnosis, command: str = STARTED) -> str:
     """What needs another start of the script: a trial of its own, or an edit; empty where nothing does."""
-    at_start = to_start_with(found)
-    if at_start:
-        return f"{proving(at_start[0], command)}   (starts the script again)"
-    edits = [each for each in found.advice if each.reach == "edit"]
-    if edits:
-        return f"edit the script ({edits[0].remedy}), start it again, then autobrrr diagnose PID"
-    return ""
+    best = next(iter(to_start_with(found)), None)
+    if best is None:
+        return ""
+    if best.reach == "edit":
+        return f"edit the script ({best.remedy}), start it again, then autobrrr diagnose PID"
+    return f"{proving(best, command)}   (starts the script again)"
 
 
 def to_try(found: Diagnosis) -> tuple[list[Advice], str]:
@@ -53,8 +52,8 @@ def to_try(found: Diagnosis) -> tuple[list[Advice], str]:
 
 
 def to_start_with(found: Diagnosis) -> list[Advice]:
-    """What only a start of the script tries; not what changes the training, which is the user's own idea."""
-    begins = ("next_epoch", "relaunch")
+    """What needs a new start, the best first; not what changes the training, which is the user's own idea."""
+    begins = ("next_epoch", "relaunch", "edit")
     return [each for each in found.advice if each.reach in begins and each.class_ != "changes-training"]
 
 

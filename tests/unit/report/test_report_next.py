@@ -50,6 +50,7 @@ BATCH = advice("batch.larger", "relaunch", "changes-training")
         ([BATCH, NEXT], "autobrrr tune --param loader.workers -- CMD"),
         ([NEXT, EDIT], "autobrrr tune --param loader.workers -- CMD"),
         ([EDIT], "edit the script (sync.item)"),
+        ([EDIT, NEXT], "edit the script (sync.item)"),
         ([], "autobrrr explain overhead"),
     ],
 )
