@@ -100,4 +100,5 @@ def _is_no_job(pid: int, look: job_roles.Look) -> bool:
         or job_roles.is_compile_worker(pid, proc)
         or job_roles.is_launcher_command(words)
         or (script is not None and script.raw.startswith("-m autobrrr"))
+        or [word.raw for word in words[1:4]] == ["-I", "-S", "-B"]  # a replay of our own: it has no site
     )

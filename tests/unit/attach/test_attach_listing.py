@@ -18,6 +18,7 @@ def test_jobs_are_listed_without_their_helpers(proc: FakeProc) -> None:
     proc.add(12, ppid=10, torch=True, words=("python", "-m", "torch._inductor.compile_worker"))
     proc.add(13, words=("python", "other.py"))
     proc.add(14, torch=True, words=("python", "-m", "autobrrr.sidecar", "10"))
+    proc.add(15, ppid=14, torch=True, words=("python", "-I", "-S", "-B", "-c", "pass", "/site-packages"))
     (found,) = job_listing.find(proc.root, own_pid=99)
     assert (found.pid, found.script, found.rank) == (10, "train.py", 0)
     assert "is stopped" in found.why
