@@ -103,7 +103,7 @@ class Client:
     sweep = _order("sweep")  # replay a step at other batch sizes, once all else is measured
     hold = _order("hold")  # measure nothing until `compare`, or for a minute
     go_on = _order("go_on")  # measure again: there is nothing that `hold` was for
-    pause = _order("pause")  # let the tuner rest after the pair of blocks that runs; its budget stands still
+    pause = _order("pause")  # the tuner finishes its pair of blocks and rests; its budget stops
     resume = _order("resume")  # let the tuner go on
     cancel = _order("cancel")  # stop the tuner as soon as the job is in a state that can be left
 

@@ -96,7 +96,7 @@ class Gpm:
         self._taken_ns: int | None = None  # when the first buffer was filled
 
     def read(self, now_ns: int) -> GpmShares:
-        """Shares since the call before; none where that is too short or too long ago."""
+        """Shares since the previous call; none if that was too recent or too long ago."""
         early = self._taken_ns is not None and now_ns - self._taken_ns < LEAST_NS
         if not self._buffers or None in self._buffers or early:
             return NO_SHARES

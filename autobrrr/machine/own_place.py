@@ -34,7 +34,7 @@ SHARE_PIDS = (
 )
 GIVE_TMP = "start its container with --tmpfs /tmp (Kubernetes: an emptyDir volume at /tmp)"
 _WALLS = ("mnt", "user", "pid", "net", "ipc", "uts", "cgroup", "time")  # namespaces
-MOUNTS = "AUTOBRRR_MOUNTS"  # in the environment of what has mounts of its own: the namespace it came from
+MOUNTS = "AUTOBRRR_MOUNTS"  # set in a process with its own mounts: the namespace it came from
 _FILTERED = "2"  # Seccomp: in /proc/PID/status
 # A request about no process: the kernel answers ESRCH, a filter that lets nobody trace something else.
 _ASK = "import ctypes; c = ctypes.CDLL(None, use_errno=True); c.ptrace(2, 0, 0, 0); print(ctypes.get_errno())"

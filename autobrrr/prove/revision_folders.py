@@ -17,7 +17,7 @@ from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 
 HINT = "write --git main..HEAD"
 QUIET = {"GIT_OPTIONAL_LOCKS": "0"}  # looking at the state refreshes no index
-PLAIN = ("-c", "core.sparseCheckout=false", "-c", "core.fsmonitor=false")  # of a checkout of its own
+PLAIN = ("-c", "core.sparseCheckout=false", "-c", "core.fsmonitor=false")  # our checkout is whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ def quick_peaks(
         cache: `paths.cache_dir()`.
         python: The interpreter whose torch is measured; ours unless given.
         measure: Without it, only the cache is asked.
-        version: That interpreter's torch; that of ours unless given.
+        version: Of the torch in that interpreter; by default, of ours.
         site: The folder in which it finds torch, where its own path does not lead there.
         machine: This machine unless given.
         now_s: The time of day.

@@ -46,7 +46,7 @@ class RecordedGraphs:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Watch the calls of the job's roots until the block ends. Any thread may call it."""
+        """Watch calls of the job's root modules inside the `with` block. Safe from any thread."""
         loop = self._loop
         roots = [] if loop.is_compiled() else loop.job.roots
         # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.

@@ -144,7 +144,7 @@ def _sockets(pid: int, proc: Path, runtime: Path | None) -> Iterator[Path]:
         if paths.objection_to(folder) is None:
             yield folder / name
     for boot in _started_with(pid, proc):
-        with contextlib.suppress(OSError):  # a text of the job's own
+        with contextlib.suppress(OSError):  # the job wrote this path: it may lead nowhere
             fd = folders.open_in(pid, os.path.dirname(boot), os.O_PATH | os.O_DIRECTORY, proc)
             try:
                 yield Path(f"/proc/self/fd/{fd}", name)

@@ -51,7 +51,7 @@ class MappedPython:
 
 
 def read(pid: int, memory: int, proc: Path = Path("/proc")) -> MappedPython | None:
-    """Look at what a process has mapped; None where that holds no Python with a C API.
+    """Find Python in the memory map of a process; None if nothing there has its C API.
 
     Args:
         memory: A descriptor of its memory.

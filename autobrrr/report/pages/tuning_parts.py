@@ -66,7 +66,7 @@ def trials_table(
     """Every trial, what was predicted against what it achieved, and what was confirmed of all that is kept.
 
     Args:
-        words: By outcome: its word, where that is not the usual one.
+        words: Words for outcomes, in place of the usual ones.
     """
     rows: list[Sequence[pm.Value]] = [
         (
