@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -36,6 +37,7 @@ LOOK_S = 0.004
 DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
 ANSWER_S = 20.0
 OUTPUT = "output"  # a file: nobody need read along
+MOST_OUTPUT_BYTES = 64 << 20  # it may lie in memory: what is longer begins anew
 PATIENCE = 10.0  # times what a remedy usually takes to come on
 KEEP_S = 600.0  # for the copy of what is kept
 LATEST = 64  # silences that are kept; earlier steps may have been of another kind
@@ -128,6 +130,9 @@ class LiveTrial:
         self._hear(0)
         if self.ending is not None or self.paused:
             return
+        with contextlib.suppress(OSError):
+            if (output := self.folder / OUTPUT).stat().st_size > MOST_OUTPUT_BYTES:
+                os.truncate(output, 0)
         now = time.perf_counter_ns()
         steps = self.steps
         patience_s = self._patience_s()
@@ -342,7 +347,7 @@ def start(
         (folder / "written").mkdir(mode=0o700)
         prepared = preloaded_agent.prepare(launch.plan, launch.environment, folder, audit=launch.audit)
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its, (folder / OUTPUT).open("wb") as output:
+        with its, (folder / OUTPUT).open("ab") as output:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", CODE, str(its.fileno())],
                 stdin=subprocess.PIPE,
