@@ -118,6 +118,7 @@ class _Run:
         self.switches: list[float] = [asked.switch_ns]
         by_epoch = [switches_by_epoch(choice) for choice in set(asked.with_it) ^ set(asked.without)]
         self.by_epoch, self.only_by_epoch = any(by_epoch), all(by_epoch)
+        self.epochs_a_pair = 2 if self.only_by_epoch else 4
         self.rare = asked.rare or self.by_epoch
         self.plan: BlockPlan = self.plan_for(asked.step_ns)
         self.typical: list[float] = []
@@ -288,10 +289,11 @@ class _Run:
 
     def mind_length(self, epoch_ns: float) -> None:
         """Raises LongEpochs where the fewest pairs of such epochs end after the deadline."""
-        if self.bench.now_ns() + 2 * FEWEST_PAIRS * epoch_ns > self.asked.deadline_ns:
+        epochs, left_ns = FEWEST_PAIRS * self.epochs_a_pair, self.asked.deadline_ns - self.bench.now_ns()
+        if epochs * epoch_ns > left_ns:
             raise LongEpochs(
-                f"takes effect with an epoch, and {2 * FEWEST_PAIRS} epochs of {epoch_ns / 1e9:.1f} s or "
-                "more do not fit into the time; autobrrr tune -- COMMAND tries it from the start on"
+                f"its trial needs {epochs} epochs of at least {epoch_ns / 1e9:.1f} s, and"
+                f" {max(0, left_ns) / 1e9:.1f} s are left; use a longer --for, or autobrrr tune -- COMMAND"
             )
 
     def arm(self, side: Side) -> Arm:
@@ -383,7 +385,7 @@ class _Run:
 
     def pair_ns(self) -> float:
         if self.by_epoch:
-            return self.epoch_ns * (2 if self.only_by_epoch else 4)
+            return self.epochs_a_pair * self.epoch_ns
         steps = 2 * (self.plan.steps + self.plan.settle)
         return steps * self.step_ns + 2 * self.switch_ns
 
