@@ -26,7 +26,7 @@ from autobrrr.client.session_client import Client, left_behind, open_session
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.quantities import duration
-from autobrrr.records import Diagnosis
+from autobrrr.records import Diagnosis, verdict_head
 from autobrrr.sidecar.process.session_options import AWAITS_TURN, Probing, SessionOptions, State, Sweep
 from autobrrr.sidecar.sockets.session_socket import find_target
 
@@ -302,7 +302,7 @@ def await_verdict(
             return snapshot
         if (first_word := _first_word(snapshot)) is not None and first_word not in said:
             said.add(first_word)
-            say(f"so far {snapshot.regime}: {snapshot.reason}")
+            say(f"so far: {verdict_head(snapshot)}")
         if doing is not None and snapshot.activity:
             doing(snapshot.activity, patience.left_s(snapshot))
         elif snapshot.activity != told:

@@ -113,6 +113,11 @@ class Tuning(Record, frozen=True, kw_only=True):
     enough_s: int | None = None  # of --for, for what was skipped for want of time
     peaks: MemoryPeaks = NO_PEAKS  # in the confirmation run, with all that is kept
 
+    @property
+    def proven(self) -> bool:
+        """Something was kept, and a confirmation run on a machine that was free has shown what it gains."""
+        return bool(self.kept) and self.interval is not None and self.no_claim is None
+
     def without(self, undid: Reverted) -> Tuning:
         """The same once its guard has reverted a remedy: what is left was not measured by itself."""
         told = msgspec.structs.replace(self, guard_undid=[*self.guard_undid, undid])

@@ -191,8 +191,13 @@ def verdict_line(found: Verdict) -> str:
 
 def verdict_head(found: Verdict) -> str:
     """The verdict in its fewest words: who limits the step, with what, how sure."""
-    sure = "" if found.limit in NAMES_NOBODY else f" ({found.limit_confidence} confidence)"
+    sure = "" if found.limit in NAMES_NOBODY else f" ({how_sure(found)})"
     return f"{limited_by(found)}{sure}"
+
+
+def how_sure(found: Verdict) -> str:
+    """`high confidence`, of whoever is named."""
+    return "no verdict" if found.limit in NAMES_NOBODY else f"{found.limit_confidence} confidence"
 
 
 def limited_by(found: Verdict) -> str:

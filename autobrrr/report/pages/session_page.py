@@ -13,7 +13,7 @@ import msgspec
 
 from autobrrr import recipe
 from autobrrr.quantities import duration, share
-from autobrrr.records import Diagnosis, Tuning, limited_by
+from autobrrr.records import NAMES_NOBODY, Diagnosis, Tuning, how_sure, limited_by
 from autobrrr.records.busy_words import busy_words
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
@@ -74,7 +74,7 @@ def answers(session: PastSession) -> list[pm.Line]:
     named, age = session.judged or last, ""
     if named is not last and named.t_ns is not None and last.t_ns is not None:
         age = f"{duration(last.t_ns - named.t_ns)} before the end"
-    sure = f"{named.limit_confidence} confidence{', provisional' if named.provisional else ''}"
+    provisional = ", provisional" if named.provisional and named.limit not in NAMES_NOBODY else ""
     on, cost = last.active, last.cost
     if session.data.tuned is not None and session.data.tuned.kept:
         safe = CLASS_WORDS.get(session.data.tuned.class_, session.data.tuned.class_)
@@ -85,7 +85,7 @@ def answers(session: PastSession) -> list[pm.Line]:
     watching = "" if cost.share is None else f"watching took {share(cost.share)} of each step"
     told = [
         ("What is slow?", limited_by(named), where),
-        ("How sure?", "no verdict" if named.limit == "unknown" else sure, age or signals_words(named)),
+        ("How sure?", how_sure(named) + provisional, age or signals_words(named)),
         ("What to do?", *_to_do(session)),
         ("How does it stand?", session.data.ending, still_on),
         ("What was gained?", *_gained(session.data)),
@@ -96,10 +96,12 @@ def answers(session: PastSession) -> list[pm.Line]:
 
 def _to_do(session: PastSession) -> tuple[str, str]:
     tuned = session.data.tuned
-    if tuned is not None and tuned.kept:
+    if tuned is not None and tuned.proven:
         more = started_with(tuned.recipe or UNSAVED, _command(session.data))
         held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end)"
         return "start with what was kept", more + held
+    if tuned is not None and tuned.kept:
+        return "confirm what was kept", f"autobrrr tune PID --recipe {UNSAVED}"
     found = session.judged or session.data.snapshot
     (tried, allow), at_start = to_try(found), to_start_with(found)
     if tried and tuned is None:
@@ -117,7 +119,7 @@ def _gained(data: SessionData) -> tuple[str, str]:
         return "not measured", f"{number} trials, no end of the tuning" if number else "nothing was tried"
     if not tuned.kept:
         return "no remedy was proven faster", tuned.note or ""
-    if tuned.interval is None or tuned.no_claim is not None:
+    if not tuned.proven:
         return "nothing is claimed", tuned.note or "no confirmation run"
     behind = [f"{duration(tuned.baseline)} → {duration(tuned.best)} a step"] * (tuned.objective == "step_ns")
     behind += [f"saves {60 * (1 - 1 / tuned.speedup):.1f} min of each hour"] * (tuned.speedup > 1)
@@ -220,7 +222,7 @@ def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:
 def _commands(data: SessionData) -> list[pm.Line]:
     """What it is for, and the command."""
     tuned, told = data.tuned, {}
-    if tuned is not None and tuned.kept:
+    if tuned is not None and tuned.proven:
         if not tuned.recipe:
             told[f"Save what was kept as {UNSAVED}:"] = _recipe_text(tuned)
         command = started_with(tuned.recipe or UNSAVED, _command(data))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autobrrr.client.session_client import join
 from autobrrr.quantities import clock, duration, share, size
-from autobrrr.records import JobLine, limited_by
+from autobrrr.records import JobLine, verdict_head
 from autobrrr.records.busy_words import busy_words
 from autobrrr.report.page_model import Cell, Line, LineGroup, PageTable, Tone, figure
 from autobrrr.report.page_rows import ScreenPart, page_rows
@@ -146,10 +146,9 @@ def more_of(job: JobLine, view: View | None) -> list[Line]:
     if view is None or found is None:
         told = "not attached: Enter attaches and shows it" if job.attachable else job.why or ""
         return [Line(name="state" if job.attachable else "why", text=told), script]
-    sure = f"{limited_by(found)} ({found.limit_confidence} confidence)"
     gain = parts.gain(view, GAIN_CELLS)
     return [
-        Line(name="verdict", text=found.reason if found.limit == "unknown" else sure, tone="head"),
+        Line(name="verdict", text=verdict_head(found), tone="head"),
         *(each for each in verdict_lines(found) if each.name != "step"),
         Line(name="machine", text=busy_words(found), tone="warn"),
         Line(name=gain.head, text="; ".join(plain(each) for each in gain.rows)),
