@@ -157,15 +157,20 @@ def unasked(
     only: Sequence[str] = (),
     unproven: bool = False,
 ) -> list[tuple[Candidate, str]]:
-    """What is asked for by name, or predicted to gain on the running job, and not tried; with the reason."""
+    """What is asked for by name, or advised for the running job, and not tried; with the reason.
+
+    A live remedy has to be predicted to gain. A loader setting is advised only where the job waits for data.
+    """
     advice = {} if verdict is None else {each.remedy: each for each in verdict.advice}
     foreseen = [
-        name for name, each in advice.items() if each.reach == "live" and (each.expected or 1.0) > USUAL_GAIN
+        name
+        for name, each in advice.items()
+        if each.reach == "next_epoch" or (each.reach == "live" and (each.expected or 1.0) > USUAL_GAIN)
     ]
     found = []
     for name in only or foreseen:
         remedy = REGISTRY.get(name)
-        if remedy is None or _may_be_tried(remedy, allowed, only, unproven):
+        if remedy is None or not _can_be_tried(remedy) or _may_be_tried(remedy, allowed, only, unproven):
             continue
         why = f"its class is {remedy.cls}; --allow {remedy.cls} tries it"
         if remedy.cls in allowed:

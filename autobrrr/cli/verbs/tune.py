@@ -127,7 +127,7 @@ def _tune(args: argparse.Namespace) -> int:
             narrate(f"autobrrr detach {pid} reverts them; no recipe is written")
             raise
         advised = [] if only else _advice(client)
-    proven = recipe.from_tuning(tuning) if tuning.kept else None
+    proven = recipe.from_tuning(tuning) if tuning.proven else None
     again = "the remedies stay applied; tune again with another file"
     tuning = _with_recipe(tuning, proven, args.recipe, again)
     NARRATOR.clear()
@@ -135,7 +135,7 @@ def _tune(args: argparse.Namespace) -> int:
         print(to_json(tuning), flush=True)
     else:
         show(tuning_text(tuning, columns()))
-    for line in beyond(advised):
+    for line in beyond(advised, tuning.trials):
         narrate(line)
     if tuning.kept:
         narrate(f"kept remedies stay applied; autobrrr detach {pid} reverts them")
@@ -190,7 +190,8 @@ def _with_recipe(tuning: Tuning, found: Recipe | None, file: Path | None, hint: 
     if file is None:
         return tuning
     if found is None:
-        narrate("no recipe is written: nothing was proven faster")
+        kept = "what was kept was not confirmed" if tuning.kept else "nothing was proven faster"
+        narrate(f"no recipe is written: {kept}")
         return tuning
     from autobrrr import recipe
 

@@ -111,11 +111,11 @@ def _skipped(trials: Sequence[Trial]) -> list[str]:
     return [f"not tried: {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-def beyond(advice: Sequence[Advice]) -> list[str]:
-    """What the diagnosis advises and no running step can try, with the command that would prove it."""
-    lines = []
+def beyond(advice: Sequence[Advice], trials: Sequence[Trial]) -> list[str]:
+    """What the diagnosis advises and the trials do not name, with the command that would prove it."""
+    lines, named = [], {each.remedy for each in trials}
     for each in advice:
-        if each.reach in LATER:
+        if each.reach in LATER and each.remedy not in named:
             gain = "" if each.expected is None else f", {factor_words(each.expected)} predicted"
             said = f"{each.remedy} ({LATER[each.reach]}{gain}); to prove it: {proving(each)}"
             lines.append(f"advised, but not for a running job: {said}")

@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Chosen, Measured
-from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, Reach, Tuning
+from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, NoClaim, Reach, Tuning
 from autobrrr.report.text.next_step import (
     after_checks,
     after_diagnosis,
@@ -126,6 +126,11 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     assert "e writes what is on as a recipe" in after_tuning(tuned("a"), 7, command)
     assert after_tuning(tuned(), 7, command) == "autobrrr detach 7"
     assert after_tuning(written, 7, []).endswith("-- CMD")
+
+
+def test_what_was_kept_and_not_confirmed_is_measured_again_before_it_is_written() -> None:
+    crowded = msgspec.structs.replace(tuned("a"), speedup=1.0, interval=None, no_claim=NoClaim.CROWDED)
+    assert after_tuning(crowded, 7, []).startswith("autobrrr tune 7 --only a --recipe fast.toml")
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,10 @@ def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_
             advice("optimizer.fused", "live", "rounding", 1.2),
             advice("loader.workers", "next_epoch", "bitwise", 1.74),
             advice("batch.larger", "relaunch", "changes-training", None),
+            advice("loader.prefetch_factor", "next_epoch", "stream", 1.1),
             advice("edit.no_sync", "edit", "rounding", 1.3),
-        ]
+        ],
+        [msgspec.structs.replace(TRIAL, remedy="loader.prefetch_factor")],
     )
     beginning = "advised, but not for a running job: "
     assert found == [

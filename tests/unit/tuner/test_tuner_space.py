@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
+from autobrrr.records import Advice
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import (
     Candidate,
@@ -18,6 +19,7 @@ from autobrrr.tuner.candidate_space import (
     candidates,
     is_rare,
     thread_counts,
+    unasked,
     widest,
 )
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
@@ -31,6 +33,17 @@ BOTH = ("bitwise", "rounding")
 
 def names(found: list[Candidate]) -> list[str]:
     return [candidate.choice.label for candidate in found]
+
+
+def test_what_is_advised_and_not_allowed_comes_with_the_flag_that_tries_it() -> None:
+    advised = [
+        Advice(remedy="loader.workers", why="", expected=None, reach="next_epoch", class_="stream"),
+        Advice(remedy="batch.larger", why="", expected=2.0, reach="next_epoch", class_="changes-training"),
+    ]
+    found = unasked(verdict=msgspec.structs.replace(verdict(), advice=advised), allowed=BOTH)
+    assert [(each.choice.label, why) for each, why in found] == [
+        ("loader.workers", "its class is stream; --allow stream tries it")
+    ]
 
 
 def test_the_largest_predicted_gain_comes_first() -> None:
