@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import cast
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import CLASSES, Remedy, up_to
@@ -38,9 +38,14 @@ class Choice:
         return f"{self.remedy}({inside})" if inside else self.remedy
 
     @property
+    def listed(self) -> Remedy:
+        """What the registry says of the remedy."""
+        return REGISTRY[self.remedy]
+
+    @property
     def cls(self) -> ExactnessClass:
         """What it does to the numbers of a job."""
-        return class_named(REGISTRY[self.remedy].cls)
+        return cast("ExactnessClass", self.listed.cls)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -48,8 +53,7 @@ class Choice:
 
     def conflicts(self, other: Choice) -> bool:
         """This one can't come on while the other is on, for it sets what that one sets or needs steady."""
-        mine, its = REGISTRY[self.remedy], REGISTRY[other.remedy]
-        return self.remedy == other.remedy or bool(mine.disturbs(its))
+        return self.remedy == other.remedy or bool(self.listed.disturbs(other.listed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +105,6 @@ def check_names(only: Sequence[str]) -> None:
             )
 
 
-def class_named(name: str | None) -> ExactnessClass:
-    """An exactness class by its name; the widest where there is none of that name."""
-    known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
-    return next((cls for cls in known if cls == name), "changes-training")
-
-
 def widest(classes: Sequence[ExactnessClass]) -> ExactnessClass:
     """The class of all together; bitwise for none."""
     return max(classes, key=CLASSES.index, default="bitwise")
@@ -139,7 +137,7 @@ def candidates(
     ]
 
     def promise(candidate: Candidate) -> tuple[float, bool, float, bool, int]:
-        remedy = REGISTRY[candidate.choice.remedy]
+        remedy = candidate.choice.listed
         # Rare long steps take long to see: such a remedy comes last among equals. So does a dear one.
         gain = candidate.predicted or USUAL_GAIN
         usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
@@ -194,11 +192,6 @@ def _adds_threads(choice: Choice, facts: JobFacts) -> bool:
     return isinstance(threads, int) and facts.threads is not None and threads > facts.threads
 
 
-def switches_by_epoch(choice: Choice) -> bool:
-    """True where a choice takes effect with the next epoch."""
-    return REGISTRY[choice.remedy].reach == "next_epoch"
-
-
 def _can_be_tried(remedy: Remedy) -> bool:
     """Steps tell its gain: those of a larger batch do more work."""
     return remedy.reach != "relaunch" and "loader.batch_size" not in remedy.targets
@@ -228,11 +221,6 @@ def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]
         return [Choice(remedy=remedy.name, options=each) for each in options or [()]]
     counts = thread_counts(facts.threads, cores)
     return [Choice(remedy=remedy.name, options=(("threads", count),)) for count in counts]
-
-
-def is_rare(choice: Choice) -> bool:
-    """True where a choice acts on rare long steps."""
-    return REGISTRY[choice.remedy].rare
 
 
 def thread_counts(now: int | None, cores: int | None) -> list[int]:

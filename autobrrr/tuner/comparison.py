@@ -15,7 +15,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
 from autobrrr.tuner.ab_blocks import (
@@ -32,7 +31,6 @@ from autobrrr.tuner.ab_blocks import (
     settled,
 )
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
-from autobrrr.tuner.candidate_space import switches_by_epoch
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
 from autobrrr.tuner.job_under_test import JobUnderTest, LongEpochs, RemedyLost, Steps, durations_ns, timed
 from autobrrr.tuner.stop_rules import FEWEST_PAIRS, Decision, PairStanding, StopRule
@@ -116,7 +114,8 @@ class _Run:
         own_ns = asked.deadline_ns if asked.slot_ns is None else self.began_ns + asked.slot_ns
         self.slot_end_ns = min(own_ns, asked.deadline_ns)
         self.switches: list[float] = [asked.switch_ns]
-        by_epoch = [switches_by_epoch(choice) for choice in set(asked.with_it) ^ set(asked.without)]
+        changed = set(asked.with_it) ^ set(asked.without)
+        by_epoch = [choice.listed.reach == "next_epoch" for choice in changed]
         self.by_epoch, self.only_by_epoch = any(by_epoch), all(by_epoch)
         self.epochs_a_pair = 2 if self.only_by_epoch else 4
         self.rare = asked.rare or self.by_epoch
@@ -144,7 +143,7 @@ class _Run:
 
         The time of the comparison begins after it.
         """
-        remedies = [REGISTRY[choice.remedy] for choice in self.asked.with_it if choice not in self.board.warm]
+        remedies = [choice.listed for choice in self.asked.with_it if choice not in self.board.warm]
         slow = [remedy for remedy in remedies if remedy.warm_up_steps]
         if not slow:
             return

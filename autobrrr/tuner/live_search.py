@@ -18,7 +18,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.records import NoClaim, Reverted, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.tuner.arm_switch import SWITCH_ATTEMPTS, Arm, ArmRemedy, ArmSwitch
-from autobrrr.tuner.candidate_space import Candidate, Choice, candidates, is_rare, unasked, widest
+from autobrrr.tuner.candidate_space import Candidate, Choice, candidates, unasked, widest
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.job_under_test import (
@@ -393,7 +393,7 @@ class _LiveTuning:
                 slot_ns=slot_ns,
                 may_lose_ns=math.inf if stage == "final" else self.budget.limit_ns(surely),
                 step_ns=self.step_ns,
-                rare=all(map(is_rare, changed)),
+                rare=all(each.listed.rare for each in changed),
                 switch_ns=self.budget.switch_ns,
                 seed=settings.seed + self.comparisons,
                 on_pair=on_pair,

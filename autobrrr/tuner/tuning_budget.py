@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass
 from autobrrr.records.gain_words import interval_words
 from autobrrr.tuner.ab_blocks import FEWEST_SLOW_STEPS, shortest_pairs_ns
@@ -123,7 +122,7 @@ class TuningBudget:
 
     def price_ns(self, choice: Choice) -> int:
         """What switching it on for the first time is expected to cost."""
-        return 0 if choice in self.board.warm else int(1e9 * REGISTRY[choice.remedy].price_s)
+        return 0 if choice in self.board.warm else int(1e9 * choice.listed.price_s)
 
     def needed_ns(self, choice: Choice, step_ns: float) -> int:
         """The shortest time in which a trial can end with an answer."""

@@ -19,7 +19,7 @@ from autobrrr.recipe.script_flags import NO_PLACE, overruled, own_words, script_
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, shown
-from autobrrr.tuner.candidate_space import class_named
+from autobrrr.tuner.candidate_space import Choice
 
 MOST_LEVELS = 16
 FLOAT_LEVELS = 9
@@ -88,7 +88,7 @@ def remedy_parameter(name: str, option: str = "", levels: Sequence[Value] = ()) 
         levels=(False, *(levels or (True,))),
         given=0,
         ordered=len(levels) > 1 and not isinstance(levels[0], str),
-        cls=class_named(REGISTRY[name].cls),
+        cls=Choice(remedy=name).cls,
         remedy=name,
         option=option,
     )

@@ -17,7 +17,6 @@ from autobrrr.tuner.candidate_space import (
     allowed_classes,
     allows_unproven,
     candidates,
-    is_rare,
     thread_counts,
     unasked,
     widest,
@@ -58,7 +57,7 @@ def test_the_largest_predicted_gain_comes_first() -> None:
 def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
     found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
     assert {"optimizer.fused", "optimizer.foreach", "threads.intra_op(threads=1)"} <= set(names(found))
-    rare = [is_rare(candidate.choice) for candidate in found]
+    rare = [candidate.choice.listed.rare for candidate in found]
     assert rare == sorted(rare)
 
 
