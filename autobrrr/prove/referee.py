@@ -37,8 +37,8 @@ from autobrrr.records.proof_records import (
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.study.start_statistics import ALPHA, StartRule, noise_half
 from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from autobrrr.tuner.confidence_sequence import Interval
 
 BUDGET_NS = 120_000_000_000

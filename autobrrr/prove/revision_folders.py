@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autobrrr.errors import UsageError
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 
 HINT = "write --git main..HEAD"
 QUIET = {"GIT_OPTIONAL_LOCKS": "0"}  # looking at the state refreshes no index

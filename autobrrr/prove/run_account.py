@@ -18,10 +18,9 @@ import msgspec
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
-from autobrrr.relaunch.trial.live_trial import LiveTrial
+from autobrrr.relaunch.trial.live_trial import LiveTrial, TrialLaunch
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 
 LOOK_S = 0.05
 NO_STEPS = TrialEnding(kind="no_steps", why="no update by a torch optimizer was seen")

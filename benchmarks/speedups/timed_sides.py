@@ -12,8 +12,8 @@ SPEEDUPS = ROOT / "benchmarks" / "speedups"
 sys.path.insert(0, str(ROOT))
 
 from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin  # noqa: E402
+from autobrrr.relaunch.trial.live_trial import Limits, TrialLaunch  # noqa: E402
 from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch  # noqa: E402
 
 STEPS = "4000"
 

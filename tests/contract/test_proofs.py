@@ -12,8 +12,8 @@ from _pytest.mark import ParameterSet
 from autobrrr.prove.referee import Counted, counted
 from autobrrr.prove.run_account import RunAccount, accounts_of
 from autobrrr.records.proof_records import WorkRefusal
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support import proof_scripts
 from support.day_cases import by_day
 from support.proof_scripts import Change

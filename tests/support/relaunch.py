@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from autobrrr.relaunch.search.search_space import Parameter
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support import training
 
 STANDIN = Path(__file__).resolve().parent / "standin"

@@ -26,8 +26,8 @@ from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, UsageError
 if TYPE_CHECKING:
     from autobrrr.prove.referee import Question
     from autobrrr.records.proof_records import Proof
+    from autobrrr.relaunch.trial.live_trial import TrialLaunch
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
-    from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 
     Ask = Callable[..., Question]  # gets both sides, and what tells them apart
 
@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
 def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
     from autobrrr.prove.referee import Question, prove
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
+    from autobrrr.relaunch.trial.live_trial import Limits
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
-    from autobrrr.relaunch.trial.trial_launch import Limits
     from autobrrr.tuner.candidate_space import allowed_classes
 
     allowed = allowed_classes(args.allow)
@@ -147,7 +147,7 @@ def _question(args: argparse.Namespace, factory: TrialFactory, place: Path, ask:
 
 def _launch(words: list[str], factory: TrialFactory) -> TrialLaunch:
     from autobrrr.relaunch.study.command_refusals import refuse_elsewhere
-    from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+    from autobrrr.relaunch.trial.live_trial import TrialLaunch
 
     if not words:
         raise UsageError("a command is empty")
@@ -158,7 +158,7 @@ def _launch(words: list[str], factory: TrialFactory) -> TrialLaunch:
 
 def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
     from autobrrr import recipe
-    from autobrrr.relaunch.trial.trial_launch import with_recipe
+    from autobrrr.relaunch.trial.trial_factory import with_recipe
 
     found = recipe.load(file)
     missing = recipe.unavailable(found, recipe.here()) | recipe.misplaced(given.command, found.args)

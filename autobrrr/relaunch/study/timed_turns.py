@@ -21,11 +21,10 @@ import numpy as np
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
 from autobrrr.relaunch.study.start_statistics import StartResult
 from autobrrr.relaunch.study.work_per_step import Yardstick, by_long_steps, by_steps
-from autobrrr.relaunch.trial.live_trial import FEWEST_STEPS, LOOK_S, LiveTrial
+from autobrrr.relaunch.trial.live_trial import FEWEST_STEPS, LOOK_S, LiveTrial, TrialLaunch
 from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_agents import USUAL
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval, winsorised
 from autobrrr.tuner.job_under_test import StepClock
 from autobrrr.tuner.token_adjustment import TokenBlock

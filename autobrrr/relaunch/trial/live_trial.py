@@ -30,7 +30,6 @@ from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_endings import TrialEnding, ending_of, last_lines
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
@@ -45,6 +44,33 @@ FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the sam
 ROOT = Path(__file__).resolve().parents[3]
 _PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
 CODE = f"{_PATH}; from autobrrr.relaunch.sandbox.supervisor import main; main()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialLaunch:
+    """What is started: words, all variables, what its agents apply.
+
+    Attributes:
+        audit: Where an account of the whole run is written.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path
+    plan: Mapping[str, object] | None = None
+    remedies: tuple[str, ...] = ()
+    audit: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a trial may take until it is given up, in seconds."""
+
+    first_step_s: float = 300.0
+    settle_s: float = 30.0
+    silence_s: float = 30.0
+    silence_steps: float = 20.0
+    grace_s: float = 3.0
 
 
 @dataclass(slots=True)

@@ -1,27 +1,55 @@
 """Starts the trials of one study, all in the same way: a point becomes a recipe, a recipe a launch.
 
-In: the command, the space, variables. Out: running trials. The study's folder goes when the study does.
+In: the command, the space, variables. Out: running trials. The study's folder goes when the study does. Two
+trials live side by side, and launchers meet at one fixed port. So each gets a free one, by variables and in
+the place of the port that the command names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autobrrr import folders, recipe
+from autobrrr.agent.remedies.registry import Refused
 from autobrrr.paths import make_private
 from autobrrr.records import JobFacts
 from autobrrr.relaunch.search.search_space import Point, Space
-from autobrrr.relaunch.trial import live_trial, trial_launch
-from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch, with_own_port, with_recipe
+from autobrrr.relaunch.trial import live_trial
+from autobrrr.relaunch.trial.live_trial import Limits, LiveTrial, TrialLaunch
+from autobrrr.relaunch.trial.memory_use import available_bytes
 
 FOLDER_PREFIX = "study-"
 FIRST_STEP_FACTOR, FIRST_STEP_LEAST_S = 4.0, 60.0
+TRACKERS_OFF = {
+    "WANDB_MODE": "disabled",
+    "WANDB_SILENT": "true",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "AIM_TRACKING_DISABLED": "1",
+    "DVCLIVE_TEST": "1",
+    "SWANLAB_MODE": "disabled",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+HUBS_OFF = {"HF_HUB_OFFLINE": "1"}  # unless the user says otherwise
+SHARE_OF_MEMORY = 0.25
+LEAST_BYTES = 64 << 20
+PORT_FLAGS = {
+    "deepspeed": "--master_port",
+    "accelerate launch": "--main_process_port",
+}  # they read no variable
+PORT = re.compile(
+    r"(?<![^\0])(--(?:master|main_process)[-_]port[=\0]"
+    r"|--rdzv[-_]endpoint[=\0](?:localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0)?:)\d+(?![^\0])"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +108,7 @@ class TrialFactory:
 
     def variables(self) -> dict[str, str]:
         """What every trial starts with."""
-        return trial_launch.variables(self.environment, self.home)
+        return quiet(self.environment, self.home)
 
     def begin(self, launch: TrialLaunch) -> LiveTrial:
         """Start what is prepared, with a port of its own, within the walls of this study.
@@ -93,7 +121,7 @@ class TrialFactory:
         launch = replace(launch, command=tuple(words), environment=env)
         fence = None
         if self.walled:
-            fence = trial_launch.walls(launch.folder, launch.environment, network=self.network)
+            fence = walls(launch.folder, launch.environment, network=self.network)
             fence["open_folders"] = [str(self.home)]
         kept = None if self.kept is None else str(self.kept.resolve())
         place = self.home / f"t{self._number}"
@@ -119,3 +147,66 @@ def sweep(runtime: Path) -> None:
     """Take away the folders of studies that were killed: nobody holds them any more."""
     for folder in runtime.glob(f"{FOLDER_PREFIX}*"):
         folders.remove_unheld(folder)
+
+
+def with_recipe(given: TrialLaunch, found: recipe.Recipe) -> TrialLaunch:
+    """The command with what a recipe says; the agent in it applies the remedies."""
+    env = dict(given.environment)
+    with contextlib.suppress(Refused):  # the agent says why it is not on
+        env |= recipe.environment(found, env)
+    plan = recipe.plan(found)
+    plan["script"] = None
+    return replace(
+        given,
+        command=tuple(recipe.with_flags(list(given.command), found.args)),
+        environment=env,
+        plan=plan if found.remedies else None,
+        remedies=tuple(chosen.name for chosen in found.remedies),
+    )
+
+
+def quiet(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The user's variables with trackers and hubs off.
+
+    Args:
+        folder: Of the study; experiments that are tracked to files go there, which is within the walls, and
+            so does what inductor compiles, unless the user says where.
+    """
+    usual = {**HUBS_OFF, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+    quiet = {**TRACKERS_OFF, "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns"}
+    return {**usual, **env, **quiet}
+
+
+def walls(
+    working: Path, env: Mapping[str, str], root: Path = Path("/"), *, network: bool = True
+) -> dict[str, object]:
+    """For a script that works in this folder: arguments of `raise_walls`, but for the trial's own folders."""
+    temporary = env.get("TMPDIR", "/tmp")
+    needed = [str(working.resolve())]
+    if os.path.isdir(temporary) and os.access(temporary, os.W_OK):
+        needed.append(os.path.realpath(temporary))
+    size_bytes = max(LEAST_BYTES, int(SHARE_OF_MEMORY * (available_bytes(root) or 0)))
+    return {"size_bytes": size_bytes, "needed": needed, "network": network}
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def with_own_port(
+    command: Sequence[str], env: Mapping[str, str], free: Callable[[], int] = free_port
+) -> tuple[list[str], dict[str, str]]:
+    """The command and its variables, to be started beside another trial of the same command.
+
+    A port that the command names becomes the free one. Launchers that are told none are told this one.
+    """
+    port = str(free())
+    words = PORT.sub(rf"\g<1>{port}", "\0".join(command)).split("\0")
+    for launcher, flag in PORT_FLAGS.items():
+        count = launcher.count(" ") + 1
+        if " ".join([Path(words[0]).name, *words[1:count]]) == launcher:
+            words[count:count] = [flag, port]
+    return words, {**env, "MASTER_PORT": port, "PET_MASTER_PORT": port}

@@ -7,7 +7,7 @@ import pytest
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.study.timed_turns import block
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration

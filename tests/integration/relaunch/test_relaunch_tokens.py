@@ -10,8 +10,8 @@ from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.study.study import Study
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support import relaunch
 
 pytestmark = pytest.mark.integration

@@ -14,9 +14,8 @@ from autobrrr.relaunch.search.argparse_flags import declared_flags
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.trial import live_trial
-from autobrrr.relaunch.trial.live_trial import LiveTrial
+from autobrrr.relaunch.trial.live_trial import Limits, LiveTrial, TrialLaunch
 from autobrrr.relaunch.trial.trial_factory import sweep
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration

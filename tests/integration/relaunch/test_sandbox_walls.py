@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch.trial import live_trial, trial_launch
-from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.trial_launch import Limits
+from autobrrr.relaunch.trial import live_trial, trial_factory
+from autobrrr.relaunch.trial.live_trial import Limits, LiveTrial
 from support import relaunch
 
 pytestmark = pytest.mark.integration
@@ -193,7 +192,7 @@ def test_where_no_overlay_is_possible_a_study_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch = relaunch.launch(tree(tmp_path))
-    monkeypatch.setattr(trial_launch, "walls", lambda *_, **__: {"size_bytes": 1 << 20, "needed": ["/proc"]})
+    monkeypatch.setattr(trial_factory, "walls", lambda *_, **__: {"size_bytes": 1 << 20, "needed": ["/proc"]})
     with (
         relaunch.factory(tmp_path, launch) as stable,
         pytest.raises(AutobrrrError, match="no overlay is possible over /proc") as refused,

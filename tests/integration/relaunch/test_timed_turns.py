@@ -7,8 +7,8 @@ import pytest
 
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin
+from autobrrr.relaunch.trial.live_trial import Limits
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import Limits
 from support import relaunch
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]

@@ -13,8 +13,8 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.prove import run_account
 from autobrrr.prove.run_account import RunAccount
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support.accounts import step
 
 BROKEN = b'{"note":"broken","what":"an error","step":1}\n'

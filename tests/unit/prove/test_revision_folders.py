@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.errors import UsageError
 from autobrrr.prove.revision_folders import refuse_shared_code, revisions
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from support.outside import repositories
 from support.outside.repositories import git
 from support.relaunch import fingerprint

@@ -15,9 +15,9 @@ from autobrrr.records.proof_records import Proof, WorkRefusal
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.study.start_statistics import StartResult, StartRule, gain_interval
 from autobrrr.relaunch.study.timed_turns import TimedTurns
+from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support.accounts import account
 
 LAUNCH = TrialLaunch(command=("python", "train.py"), environment={}, folder=Path("/"))

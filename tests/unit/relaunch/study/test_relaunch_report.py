@@ -16,7 +16,7 @@ from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.study.command_refusals import refuse_crowding
 from autobrrr.relaunch.study.propose_space import proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
-from autobrrr.relaunch.trial.trial_launch import variables, walls
+from autobrrr.relaunch.trial.trial_factory import quiet, walls
 from autobrrr.report.html.page_template import page_html, picture
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.study_page import _slices, importance, study_page
@@ -219,7 +219,7 @@ def test_what_can_t_be_varied_in_a_command_is_not_proposed(command: str, names: 
 
 
 def test_trackers_are_off_and_the_user_s_variables_stay() -> None:
-    found = variables({"HOME": "/home/me", "WANDB_MODE": "online"}, Path("/study"))
+    found = quiet({"HOME": "/home/me", "WANDB_MODE": "online"}, Path("/study"))
     assert found["HOME"] == "/home/me"
     assert found["WANDB_MODE"] == "disabled"
     assert found["MLFLOW_TRACKING_URI"] == "file:///study/mlruns"

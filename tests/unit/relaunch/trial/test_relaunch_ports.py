@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from autobrrr.relaunch.trial.trial_launch import free_port, with_own_port
+from autobrrr.relaunch.trial.trial_factory import free_port, with_own_port
 
 
 @pytest.mark.parametrize(

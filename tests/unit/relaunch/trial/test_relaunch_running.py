@@ -16,9 +16,8 @@ import pytest
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.attach.preload.preload_outcome import PreloadOutcome
 from autobrrr.relaunch.trial import live_trial
-from autobrrr.relaunch.trial.live_trial import LiveTrial
+from autobrrr.relaunch.trial.live_trial import Limits, LiveTrial, TrialLaunch
 from autobrrr.relaunch.trial.trial_agents import Witnesses
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
 from autobrrr.sidecar.session.ring_reader import RECORD
 
