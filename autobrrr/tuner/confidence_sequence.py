@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autobrrr.records.gain_words import gain_words
+
 EFFECT_SCALE = 1.0
 """Standard deviation of the prior on (mean / standard deviation). The sequence is valid for any
 value; it is tightest where mean and standard deviation are of one size, as for a gain of 2 % under
@@ -39,6 +41,11 @@ class Interval:
     def speed(self) -> list[float]:
         """The bounds as factors on speed."""
         return [math.exp(min(self.low, 50.0)), math.exp(min(self.high, 50.0))]
+
+    @property
+    def words(self) -> str:
+        """As factors on speed, for people: `1.03x [1.02–1.04]`."""
+        return gain_words(self.factor, self.speed())
 
 
 def mean_interval(values: Sequence[float], alpha: float, *, winsorise: bool = True) -> Interval | None:

@@ -29,7 +29,7 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
-from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, WORTHWHILE, PairStanding, proof, times_as_fast
+from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, WORTHWHILE, PairStanding, proof
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tuning_budget import ABLATION_SHARE, CLOSING_SHARE, TuneSettings, TuningBudget
 
@@ -312,7 +312,7 @@ class _LiveTuning:
         proven = found.interval is not None and found.interval.low > 0
         confirmed = proven and found.decision in ("better", "undecided") and not found.in_doubt
         if found.decision != "cancelled" and not confirmed:
-            said = found.why if proven or found.interval is None else times_as_fast(found.interval)
+            said = found.why if proven or found.interval is None else found.interval.words
             said = f"{said}; {LONG_STEPS}" if found.in_doubt and LONG_STEPS not in said else said
             self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
         return found
@@ -321,7 +321,7 @@ class _LiveTuning:
         """Both arms met the same crowd, but a remedy may help against the crowd alone."""
         crowd = self.bench.crowd(closing.duration_ns)
         if crowd is not None:
-            seen = "" if closing.interval is None else f"{times_as_fast(closing.interval)}, but "
+            seen = "" if closing.interval is None else f"{closing.interval.words}, but "
             self.note = f"no speed-up is claimed: {seen}{crowd} during the confirmation run"
             self.no_claim = NoClaim.CROWDED
 
@@ -378,7 +378,7 @@ class _LiveTuning:
             self.say(stage, doing, choice)
 
         def on_pair(now: PairStanding, steps: int) -> None:
-            figure = "" if now.interval is None else f": {times_as_fast(now.interval)}"
+            figure = "" if now.interval is None else f": {now.interval.words}"
             text = f"{doing}{figure}, {now.pairs} A/B pairs"
             self.say(stage, text, choice, interval=now.interval, pairs=now.pairs, steps=steps)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autobrrr.quantities import share
-from autobrrr.records.gain_words import gain_words
 from autobrrr.tuner.confidence_sequence import Interval
 
 Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "cancelled"]
@@ -54,9 +53,9 @@ def proof(
         if now.pairs < fewest or interval is None:
             return None
         least = math.log1p(max(worthwhile, now.pause_ns / max(horizon_ns, 1)))
-        said = times_as_fast(interval)
+        said = interval.words
         if now.throughput is not None and now.throughput.high < 0:
-            return "hopeless", f"throughput falls: {times_as_fast(now.throughput)}"
+            return "hopeless", f"throughput falls: {now.throughput.words}"
         if now.whole is not None and now.whole < 0:
             return "hopeless", f"{LONG_STEPS}: {math.exp(now.whole):.2f}x over all"
         if interval.high < least:
@@ -74,8 +73,3 @@ def proof(
 
 PRECISION = proof(0.0, math.inf, fewest=2 * FEWEST_PAIRS, precise=True)
 """For the confirmation run: on until the interval is narrow."""
-
-
-def times_as_fast(interval: Interval) -> str:
-    """The interval for people: `1.03x [1.02–1.04]`; it holds logarithms of factors on speed."""
-    return gain_words(interval.factor, interval.speed())

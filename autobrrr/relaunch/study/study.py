@@ -32,7 +32,7 @@ from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.memory_use import Bytes, MemoryModel, available_bytes
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.stop_rules import WORTHWHILE, times_as_fast
+from autobrrr.tuner.stop_rules import WORTHWHILE
 
 BUDGET_NS = 600_000_000_000
 SEARCH_SHARE = 0.7  # of it, at most: the rest belongs to ablation and confirmation
@@ -238,7 +238,7 @@ class Study:
 
     def _fight(self, base: LiveTrial, candidate: LiveTrial, point: Point, beaten: float, label: str) -> Duel:
         def on_pair(interval: Interval | None, pairs: int) -> None:
-            said = f"{pairs} A/B pairs" if interval is None else times_as_fast(interval)
+            said = f"{pairs} A/B pairs" if interval is None else interval.words
             self._say("trial", f"{label}: {said}", pairs, interval)
 
         found = duel(
@@ -279,7 +279,7 @@ class Study:
                 if any(each.ending is not None and not each.ending.is_orderly for each in (whole, part)):
                     continue  # it failed while it was compared: nothing is known of it
                 if found.interval is not None and found.interval.low <= 0:
-                    self._notes.append(f"{label} was dropped: {times_as_fast(found.interval)} on its own")
+                    self._notes.append(f"{label} was dropped: {found.interval.words} on its own")
                     winner = peeled
         return winner
 
@@ -345,7 +345,7 @@ class Study:
         if winner is not None and not proven:
             self._notes.append(
                 f"{self.space.label(winner)} was not confirmed by fresh starts"
-                + ("" if found is None else f": {times_as_fast(found)}")
+                + ("" if found is None else f": {found.words}")
             )
         measured = replace(
             self._seen,

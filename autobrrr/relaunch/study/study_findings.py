@@ -21,7 +21,6 @@ from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.timed_turns import Duel
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.stop_rules import times_as_fast
 
 LOST_TO_LONG_STEPS = 0.05  # log-ratio; less may be another program's doing
 
@@ -67,7 +66,7 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
     """
     if met is not None and met.interval is not None and (ending is None or ending.is_orderly):
         beaten = met.pruned and met.interval.high > 0
-        why = times_as_fast(met.interval) + (", no better than the best so far" if beaten else "")
+        why = met.interval.words + (", no better than the best so far" if beaten else "")
         lost = min(0.0, met.long_steps) if abs(met.long_steps) > LOST_TO_LONG_STEPS else 0.0
         if lost:
             why += f", and {share(math.expm1(lost))} from occasional long steps"

@@ -136,9 +136,9 @@ def block(trial: LiveTrial) -> TokenBlock | None:
     time.sleep(min(needed * typical / 1e9, 10.0))
     while trial.ending is None:
         trial.look()
-        done = trial.steps.between(resumed_ns)
+        done = len(trial.steps.block(resumed_ns).steps)
         now = time.perf_counter_ns()
-        if len(done) >= needed or (now > deadline and len(done) > settle):
+        if done >= needed or (now > deadline and done > settle):
             trial.pause()
             return trial.steps.block(resumed_ns, settle)
         trial.witnesses.flush()

@@ -119,18 +119,17 @@ class Counting:
             return self._samples(base, candidate, its_point, point)
 
         resized = self.space.resized(point, its_point)
-        if not self.tokens or base.tokens is None or candidate.tokens is None:
+        seen = self.tokens and base.tokens is not None and candidate.tokens is not None
+        if not seen or not (resized or self.varies or candidate.steps.vary_in_length):
             return lambda pairs: by_steps(pairs, samples())
-        if self.varies or candidate.steps.vary_in_length:
-            if resized:
-                return lambda pairs: at_own_length(pairs, lambda tokens: tokens)
-            if math.isclose(samples(), 1.0, rel_tol=NOTICEABLE):
-                return at_one_length
-            # Samples are the same ones: what they have more of in a larger batch is padding.
-            return lambda pairs: at_own_length(pairs, lambda _: samples())
-        if resized:
+        if not (self.varies or candidate.steps.vary_in_length):
             return lambda pairs: by_steps(pairs, (candidate.tokens or 1.0) / (base.tokens or 1.0))
-        return lambda pairs: by_steps(pairs, samples())
+        if resized:
+            return lambda pairs: at_own_length(pairs, lambda tokens: tokens)
+        if math.isclose(samples(), 1.0, rel_tol=NOTICEABLE):
+            return at_one_length
+        # Samples are the same ones: what they have more of in a larger batch is padding.
+        return lambda pairs: at_own_length(pairs, lambda _: samples())
 
     def _samples(self, base: LiveTrial, candidate: LiveTrial, its_point: Point, point: Point) -> float:
         """Samples of a step against the other's: as flags say and agents saw; the smaller gain counts."""

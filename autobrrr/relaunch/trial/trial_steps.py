@@ -53,13 +53,9 @@ class TrialSteps:
             -256:
         ]
 
-    def between(self, start_ns: int, end_ns: int = 1 << 62) -> Durations:
-        """Durations of the representative steps that lie wholly between two moments, in nanoseconds."""
-        return durations_ns(self._inside(start_ns, end_ns))
-
     def block(self, start_ns: int, settle: int = 0) -> TokenBlock:
-        """The representative steps since a moment, without the first few."""
-        return block_of(self._inside(start_ns, 1 << 62)[settle:])
+        """The representative steps that began after a moment, without the first few."""
+        return block_of(timed(self._kept[self._kept["start_ns"] >= start_ns], self.clock)[settle:])
 
     @property
     def recent(self) -> Durations:
@@ -114,10 +110,6 @@ class TrialSteps:
     def vary_in_length(self) -> bool:
         """Samples are longer in one step than in another; false also while few have been seen."""
         return vary(tokens_a_sample(self._sampled))
-
-    def _inside(self, start_ns: int, end_ns: int) -> Records:
-        inside: Records = self._kept[(self._kept["start_ns"] >= start_ns) & (self._kept["end_ns"] <= end_ns)]
-        return timed(inside, self.clock)
 
     @property
     def reserved_bytes(self) -> int | None:

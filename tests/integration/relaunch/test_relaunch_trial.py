@@ -60,11 +60,11 @@ def test_a_script_that_trains_settles_and_is_paused_and_resumed(tmp_path: Path, 
     trial.look()
     assert trial.steps.count == stood
     resumed_ns = trial.resume()
-    while len(trial.steps.between(resumed_ns)) < 5:
+    while len(trial.steps.block(resumed_ns).steps) < 5:
         trial.look()
         assert trial.ending is None
         time.sleep(0.005)
-    assert min(trial.steps.between(resumed_ns)) >= 4_000_000
+    assert min(trial.steps.block(resumed_ns).steps) >= 4_000_000
 
 
 ENDINGS = {

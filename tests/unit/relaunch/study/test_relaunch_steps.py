@@ -24,11 +24,11 @@ def records(count: int, ms: float = 5.0, **fields: int) -> Records:
     return found
 
 
-def test_steps_between_two_moments_are_whole_steps() -> None:
+def test_steps_since_a_moment_are_whole_steps() -> None:
     steps = TrialSteps()
     steps.add(records(10))
-    assert len(steps.between(5 * MS, 30 * MS)) == 5
-    assert len(steps.between(6 * MS, 30 * MS)) == 4
+    assert len(steps.block(5 * MS).steps) == 9
+    assert len(steps.block(6 * MS).steps) == 8
     assert (steps.count, steps.first_end_ns, steps.last_end_ns) == (10, 5 * MS, 50 * MS)
 
 
@@ -137,7 +137,7 @@ def test_on_a_device_a_turn_is_counted_by_the_steps_that_it_has_stamped() -> Non
     steps.add(records(4, ms=1.0))
     assert not len(steps.recent)
     steps.add(records(6, ms=1.0, device_ns=5 * MS))
-    assert steps.between(0).tolist() == [5.0 * MS] * 6
+    assert steps.block(0).steps.tolist() == [5.0 * MS] * 6
     assert steps.block(0, settle=2).steps.tolist() == [5.0 * MS] * 4
     assert steps.recent.tolist() == [5.0 * MS] * 6
 
