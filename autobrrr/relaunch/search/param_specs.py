@@ -13,16 +13,17 @@ from collections.abc import Mapping, Sequence
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
+from autobrrr.recipe import dump, parse
 from autobrrr.recipe.recipe_contents import Value
-from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.script_flags import NO_PLACE, overruled, own_words, script_of, unknown_flags, with_flags
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
-from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, shown
+from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, Space, shown
 from autobrrr.tuner.candidate_space import Choice
 
 MOST_LEVELS = 16
 FLOAT_LEVELS = 9
+SWITCHED = {"on": True, "off": False}
 
 
 def parse_parameter(
@@ -41,12 +42,19 @@ def parse_parameter(
         raise UsageError(f"--param {spec}: can't be read", SHAPE)
     levels, ordered = _levels(spec, kind, rest)
     if name.startswith("-"):
-        return flag_parameter(name, levels, ordered, command, declared)
-    if name.startswith("env:"):
-        if why := overruled(command, [name.removeprefix("env:")]):
+        found = flag_parameter(name, levels, ordered, command, declared)
+    elif name.startswith("env:"):
+        variable = name.removeprefix("env:")
+        if why := overruled(command, [variable]):
             raise UsageError(f"--param {spec}: {next(iter(why.values()))}", "leave it out of the command")
-        return _variable(spec, name, levels, ordered, env)
-    return _option(spec, name, levels)
+        texts, given = _with_given([str(level) for level in levels], env.get(variable))
+        found = Parameter(
+            name=name, kind="variable", levels=texts, given=given, ordered=ordered, cls="rounding"
+        )
+    else:
+        found = _option(spec, name, levels)
+    _refuse_what_no_recipe_says(spec, found)
+    return found
 
 
 def flag_parameter(
@@ -64,8 +72,7 @@ def flag_parameter(
     if name not in declared and unknown_flags(script_of(command), [name]):
         near = ", ".join(sorted(declared)[:8])
         raise UsageError(f"--param {name}: the script does not have this flag", f"it has {near}")
-    switched = {"on": True, "off": False}
-    read = [switched.get(str(level), level) for level in levels]
+    read = [SWITCHED.get(str(level), level) for level in levels]
     now = given_value(command, name, declared)
     found, given = _with_given(read, now)
     for i, level in enumerate(found):
@@ -94,47 +101,28 @@ def remedy_parameter(name: str, option: str = "", levels: Sequence[Value] = ()) 
     )
 
 
-def _variable(
-    spec: str, name: str, levels: Sequence[Value], ordered: bool, env: Mapping[str, str]
-) -> Parameter:
-    variable = name.removeprefix("env:")
-    known = VARIABLES.get(variable)
-    if known is None:
-        raise UsageError(
-            f"--param {spec}: no variable {variable!r} that a recipe may set{meant(variable)}",
-            "autobrrr recipe schema shows which; to vary another setting, make it a flag of the script",
-        )
-    texts = [str(level) for level in levels]
-    problem = next((found for found in map(known.problem_with, texts) if found is not None), None)
-    if problem is not None:
-        raise UsageError(f"--param {spec}: {variable} {problem}")
-    found, given = _with_given(texts, env.get(variable))
-    return Parameter(name=name, kind="variable", levels=found, given=given, ordered=ordered, cls="rounding")
-
-
-def _option(spec: str, name: str, levels: Sequence[Value | None]) -> Parameter:
+def _option(spec: str, name: str, levels: Sequence[Value]) -> Parameter:
     remedy, _, option = name.rpartition(".")
-    if name in REGISTRY:
-        raise UsageError(f"--param {spec}: {name} is a remedy", f"--param {name}, or --param {name}.OPTION=…")
     if remedy not in REGISTRY:
         raise UsageError(
             f"--param {spec}: not a flag (--NAME), a variable (env:NAME) or an option of a remedy", SHAPE
         )
-    known = {each.name: each for each in REGISTRY[remedy].options}
-    if option not in known:
-        raise UsageError(
-            f"--param {spec}: {remedy} has no option {option}", f"it has {', '.join(known) or 'none'}"
-        )
-    values: list[Value] = []
-    for level in levels:
-        value = _as_number(level) if known[option].kind in ("int", "float") else level
-        if known[option].kind == "bool":
-            value = {"true": True, "on": True, "false": False, "off": False}.get(str(level), level)
-        problem = known[option].problem_with(value)
-        if problem is not None or value is None:
-            raise UsageError(f"--param {spec}: {option} {problem}")
-        values.append(value)
+    switches = {each.name for each in REGISTRY[remedy].options if each.kind == "bool"}
+    meant = {**SWITCHED, "true": True, "false": False} if option in switches else {}
+    values = [meant.get(str(level), level) for level in levels]
     return remedy_parameter(remedy, option, values)
+
+
+def _refuse_what_no_recipe_says(spec: str, found: Parameter) -> None:
+    """Raises UsageError: a trial is started by a recipe, and one of these levels can't stand in any."""
+    space = Space(parameters=(found,))
+    for level in range(len(found.levels)):
+        try:
+            parse(dump(space.recipe((level,))), "")
+        except UsageError as error:
+            said = error.message.partition(": ")[2]  # after the line of that recipe
+            hint = "autobrrr recipe schema shows what can be set; to vary another setting, make it a flag"
+            raise UsageError(f"--param {spec}: {said}", hint) from None
 
 
 def _levels(spec: str, kind: str, rest: str) -> tuple[list[Value], bool]:
