@@ -67,18 +67,22 @@ def test_what_fails_is_no_candidate_and_the_study_goes_on() -> None:
     assert search.best is None
 
 
-def test_what_other_results_hold_for_is_another_study(tmp_path: Path) -> None:
-    def name(space: Space = SMALL, *here: object) -> str:
-        return study_name(["python", "-m", "train"], tmp_path, space, here)
-
-    first = name()
-    assert name() == first
-    assert len({first, name(LARGE), name(SMALL, "this machine"), name(SMALL, "another")}) == 4
-    script = tmp_path / "train.py"
-    script.write_text("print(1)\n")
-    assert (second := name()) != first
-    script.write_text("print(2)\n")
-    assert name() not in (first, second)
+def test_a_study_has_one_name_on_all_machines_and_another_where_its_results_do_not_hold(
+    tmp_path: Path,
+) -> None:
+    here, there = tmp_path / "a" / "job", tmp_path / "b" / "job"
+    for folder in (here, there):
+        folder.mkdir(parents=True)
+        (folder / "train.py").write_text("print(1)\n")
+    script, module = ["/usr/bin/python", "train.py", "--x"], ["python", "-m", "train"]
+    name = study_name(script, here, SMALL)
+    assert name == study_name(["/opt/env/bin/python", str(there / "train.py"), "--x"], there, SMALL)
+    others = {study_name(["python", "train.py", "--y"], here, SMALL), study_name(script, here, LARGE)}
+    others |= {study_name(script, here, SMALL, [place]) for place in ("this machine", "another")}
+    others |= {study_name(module, here, SMALL)}
+    (here / "train.py").write_text("print(2)\n")
+    others |= {study_name(script, here, SMALL), study_name(module, here, SMALL)}
+    assert len({name, *others}) == 8
 
 
 def test_the_number_of_trials_is_kept() -> None:

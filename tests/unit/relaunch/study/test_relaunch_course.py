@@ -9,8 +9,10 @@ from typing import Literal
 
 import pytest
 
+from autobrrr.records import ExactnessClass
+from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
-from autobrrr.relaunch.search.search_space import Point, Result, Space
+from autobrrr.relaunch.search.search_space import Point, Result, Space, make_space
 from autobrrr.relaunch.study.study import Study
 from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
 from autobrrr.relaunch.study.timed_turns import Duel
@@ -159,3 +161,24 @@ def test_the_time_of_a_step_is_evidence_only_where_steps_hold_the_same(
     gain = Interval(mean=math.log(2), low=0.6, high=0.8, count=9)
     _, recipe = StudyLedger().conclude(space, base, (1,), gain, [])
     assert recipe.evidence.best_ns == (pytest.approx(1e6) if known else None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "cls", "noted"),
+    [
+        ("--num-workers=choice:0,2", "stream", True),
+        ("--prefetch-factor=choice:2,4", "stream", True),
+        ("--pin-memory=choice:on,off", "bitwise", False),
+        ("loader.workers", "stream", True),
+    ],
+)
+def test_what_feeds_needs_no_leave_and_tells_its_class(spec: str, cls: ExactnessClass, noted: bool) -> None:
+    command = ["python", "train.py"]
+    space = make_space([parse_parameter(spec, command, {}, {})], command, {}, ("bitwise", "rounding"))
+    gain = Interval(mean=0.5, low=0.4, high=0.6, count=6)
+    tuning, recipe = StudyLedger().conclude(
+        space, Baseline(step_ns=1e6, samples=8), space.points()[0], gain, []
+    )
+    assert recipe is not None
+    assert (tuning.class_, recipe.numerics) == (cls, cls)
+    assert ("random numbers" in (tuning.note or "")) == noted

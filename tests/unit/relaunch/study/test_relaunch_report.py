@@ -12,7 +12,7 @@ import pytest
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Advice, Trial, Tuning
 from autobrrr.relaunch.search.argparse_flags import Declared
-from autobrrr.relaunch.search.search_space import make_space
+from autobrrr.relaunch.search.search_space import Parameter, make_space
 from autobrrr.relaunch.study.command_refusals import refuse_crowding
 from autobrrr.relaunch.study.propose_space import proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
@@ -129,25 +129,33 @@ def advice(remedy: str, cls: str = "rounding") -> Advice:
     return Advice(remedy=remedy, why="", expected=1.2, reach="live", class_=cls)  # type: ignore[arg-type]
 
 
+def space_for(
+    declared: dict[str, Declared],
+    *,
+    command: str = "python train.py",
+    cores: int = 1,
+    told: tuple[Advice, ...] = (),
+) -> list[Parameter]:
+    """What is proposed for a script on a machine without a GPU."""
+    return proposed(
+        command=command.split(),
+        env={},
+        declared=declared,
+        advice=told,
+        allowed=USUAL,
+        cores=cores,
+        cuda=False,
+    )
+
+
 def test_a_space_is_proposed_from_flags_machine_and_diagnosis() -> None:
     declared = {
         "--batch-size": Declared(default=16),
         "--accum": Declared(default=2),
         "--num-workers": Declared(default=0),
     }
-    found = proposed(
-        command=["python", "train.py"],
-        env={},
-        declared=declared,
-        advice=[
-            advice("threads.intra_op"),
-            advice("optimizer.fused"),
-            advice("precision.bf16", "changes-training"),
-        ],
-        allowed=USUAL,
-        cores=6,
-        cuda=False,
-    )
+    told = advice("threads.intra_op"), advice("optimizer.fused"), advice("precision.bf16", "changes-training")
+    found = space_for(declared, cores=6, told=told)
     assert [each.name for each in found] == [
         "--batch-size",
         "--num-workers",
@@ -159,29 +167,12 @@ def test_a_space_is_proposed_from_flags_machine_and_diagnosis() -> None:
 
 
 def test_flags_of_a_script_without_argparse_are_seen_where_the_command_gives_them() -> None:
-    found = proposed(
-        command=["python", "train.py", "--batch_size=8", "--gradient_accumulation_steps=4"],
-        env={},
-        declared={},
-        advice=[],
-        allowed=USUAL,
-        cores=1,
-        cuda=False,
-    )
+    found = space_for({}, command="python train.py --batch_size=8 --gradient_accumulation_steps=4")
     assert [(each.name, each.levels) for each in found] == [("--batch_size", (4, 8, 16, 32))]
 
 
 def test_without_accumulation_no_batch_is_proposed_unasked() -> None:
-    found = proposed(
-        command=["python", "train.py"],
-        env={},
-        declared={"--batch-size": Declared(default=16)},
-        advice=[],
-        allowed=USUAL,
-        cores=1,
-        cuda=False,
-    )
-    assert found == []
+    assert space_for({"--batch-size": Declared(default=16)}) == []
 
 
 def test_what_is_proposed_unasked_can_be_searched() -> None:
@@ -190,12 +181,9 @@ def test_what_is_proposed_unasked_can_be_searched() -> None:
         "--accumulate": Declared(),  # its default is computed
         "--num-workers": Declared(default=0),
     }
-    command = ["python", "train.py"]
-    found = proposed(
-        command=command, env={}, declared=declared, advice=[], allowed=USUAL, cores=2, cuda=False
-    )
+    found = space_for(declared, cores=2)
     assert [each.name for each in found] == ["--num-workers", "env:OMP_NUM_THREADS"]
-    assert make_space(found, command, declared, USUAL).points()
+    assert make_space(found, ["python", "train.py"], declared, USUAL).points()
 
 
 @pytest.mark.parametrize(
@@ -206,15 +194,7 @@ def test_what_is_proposed_unasked_can_be_searched() -> None:
     ],
 )
 def test_what_can_t_be_varied_in_a_command_is_not_proposed(command: str, names: list[str]) -> None:
-    found = proposed(
-        command=command.split(),
-        env={},
-        declared={"--num-workers": Declared(default=0)},
-        advice=[],
-        allowed=USUAL,
-        cores=2,
-        cuda=False,
-    )
+    found = space_for({"--num-workers": Declared(default=0)}, command=command, cores=2)
     assert [each.name for each in found] == names
 
 

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from autobrrr.errors import UsageError
 from autobrrr.relaunch.search import point_search, study_storage
-from autobrrr.relaunch.search.point_search import Search, study_name
+from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from support.relaunch import parameter
 
@@ -217,16 +217,3 @@ def test_another_space_under_the_same_name_is_refused(join: Join, file: Path) ->
     optuna.create_study(study_name="mine", storage=f"sqlite:///{file}").enqueue_trial({"x": 1})
     with pytest.raises(UsageError, match="has another search space"):
         join(name="mine")
-
-
-def test_the_name_is_the_same_on_another_machine_and_another_for_another_script(tmp_path: Path) -> None:
-    here, there = tmp_path / "a" / "job", tmp_path / "b" / "job"
-    for folder in (here, there):
-        folder.mkdir(parents=True)
-        (folder / "train.py").write_text("print(1)\n")
-    name = study_name(["/usr/bin/python", "train.py", "--x"], here, SMALL)
-    assert name == study_name(["/opt/env/bin/python", str(there / "train.py"), "--x"], there, SMALL)
-    assert name != study_name(["python", "train.py", "--y"], here, SMALL)
-    assert name != study_name(["python", "train.py", "--x"], here, LARGE)
-    (there / "train.py").write_text("print(2)\n")
-    assert name != study_name(["python", "train.py", "--x"], there, SMALL)
