@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
+from autobrrr.quantities import size
 from autobrrr.recipe import script_of, unreached
 from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 
@@ -57,8 +58,8 @@ def refuse_crowding(taken: int | None, free: int | None) -> None:
     """
     if taken is not None and free is not None and free < ROOM * taken:
         raise AutobrrrError(
-            f"two copies of the command do not fit into memory: one takes {taken >> 20} MiB, "
-            f"{free >> 20} MiB are free",
+            f"two copies of the command do not fit into memory: one takes {size(taken)}, "
+            f"{size(free)} are free",
             "make it smaller for the study, or tune the running job: autobrrr tune PID",
         )
 

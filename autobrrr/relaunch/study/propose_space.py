@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.client.diagnosing import Patience, await_verdict
 from autobrrr.client.session_client import join_or_start
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Advice, Diagnosis, ExactnessClass
@@ -81,16 +82,12 @@ def diagnosis_of(base: LiveTrial) -> Diagnosis | None:
     if pid is None:
         return None
     base.witnesses.rest()
-    last: Diagnosis | None = None
     try:
         with join_or_start(pid, SessionOptions()) as client:
-            for snapshot in client.snapshots(for_s=DIAGNOSIS_S):
-                last = snapshot
-                if snapshot.confidence == "high" and snapshot.regime not in ("unknown", "mixed"):
-                    break
+            found = await_verdict(client, Patience(for_s=DIAGNOSIS_S), lambda line: None)
             client.detach()
-    except AutobrrrError:
-        pass  # flags and threads can be proposed without
+            return found
+    except AutobrrrError:  # flags and threads can be proposed without
+        return None
     finally:
         base.witnesses.return_()
-    return last

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from autobrrr.quantities import share
+from autobrrr.quantities import share, size
 from autobrrr.recipe import Match, Measured, Recipe
 from autobrrr.records import JobFacts, Reverted, Trial, Tuning
 from autobrrr.relaunch.search.search_space import Point, Result, Space
@@ -75,8 +75,8 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
     if ending is None:
         return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
     if ending.kind == "oom" and reserved:
-        held = f"{reserved / (1 << 30):.1f} GiB of the GPU"
-        ending = replace(ending, why=f"{ending.why} (the suspended baseline holds {held})")
+        held = f"the suspended baseline holds {size(reserved)} of the GPU"
+        ending = replace(ending, why=f"{ending.why} ({held})")
     last = f"; last line: {ending.lines[-1].strip()}" if ending.lines else ""
     why = ending.why if not last or ending.lines[-1].strip() in ending.why else ending.why + last
     return Result(point=point, value=None, kind=ending.kind, why=why)

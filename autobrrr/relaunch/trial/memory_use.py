@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from autobrrr.agent.live_torch.available_memory import host_limits
+from autobrrr.quantities import size
 from autobrrr.relaunch.search.search_space import Point, Space
 
 CONTEXT_BYTES = 600 << 20  # of a GPU, that the driver holds for a process beside the allocator
@@ -134,8 +135,3 @@ def by_line(seen: list[tuple[int, int]], batch: int) -> int | None:
         return None
     each, fixed = np.polyfit(batches, counts, 1)
     return round(float(fixed + each * batch if each > 0 else counts.mean()))
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"

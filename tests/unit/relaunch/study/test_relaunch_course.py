@@ -105,7 +105,7 @@ def test_a_trial_is_told_by_its_interval_or_by_how_it_ended() -> None:
     told = judged((1, 0), None, ended, 3 << 30)
     assert told.kind == "oom"
     assert told.why == (
-        "out of memory (the suspended baseline holds 3.0 GiB of the GPU); last line: Error: odd"
+        "out of memory (the suspended baseline holds 3.00 GB of the GPU); last line: Error: odd"
     )
 
 

@@ -217,5 +217,5 @@ def test_two_copies_that_do_not_fit_into_memory_are_refused() -> None:
     refuse_crowding(4 << 30, 6 << 30)
     refuse_crowding(None, 1)
     refuse_crowding(1, None)
-    with pytest.raises(AutobrrrError, match="one takes 6144 MiB, 4096 MiB are free"):
+    with pytest.raises(AutobrrrError, match=r"one takes 6\.00 GB, 4\.00 GB are free"):
         refuse_crowding(6 << 30, 4 << 30)

@@ -41,15 +41,15 @@ def test_two_batch_sizes_make_a_line_and_the_line_a_prediction() -> None:
     found.learn(at(16), Bytes(memory=260 * MIB))
     assert found.predicted(at(64)) == pytest.approx(740 * MIB)
     assert found.problem(at(64)) is None
-    assert found.problem(at(128)) == "it may need 1.3 GiB of memory, 1000 MiB are free"
-    assert found.left_out({at(128)})[0].startswith("a batch of 128 was not started: it may need 1.3 GiB")
+    assert found.problem(at(128)) == "it may need 1.35 GB of memory, 1000 MB are free"
+    assert found.left_out({at(128)})[0].startswith("a batch of 128 was not started: it may need 1.35 GB")
 
 
 def test_from_one_batch_size_a_larger_one_may_take_as_many_times_more() -> None:
     found = model(1000)
     found.learn(at(8), Bytes(memory=600 * MIB))
     assert [batch for batch in (1, 4, 8, 16, 32) if found.problem(at(batch)) is None] == [1, 4, 8]
-    assert "may need 2.3 GiB" in (found.problem(at(32)) or "")
+    assert "may need 2.34 GB" in (found.problem(at(32)) or "")
     found.learn(at(4), Bytes(memory=599 * MIB))
     assert found.problem(at(512)) is None
 
