@@ -13,10 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
+from autobrrr.machine import procfs
 from autobrrr.records import FrameSamples
 from autobrrr.records.proof_records import SlowerCause
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
@@ -205,13 +205,14 @@ def _without_line(where: str) -> str:
 
 def _window(trial: LiveTrial, agent: TrialAgents) -> Window:
     for_ms = min(LONGEST_MS, max(FRAMES_MS, int(STEPS * trial.steps.typical_ns / 1e6)))
-    waited_ns, resumed_ns = _cpu_wait_ns(agent.pid), trial.resume()
+    waited_ns, resumed_ns = procfs.run_delay_ns(agent.pid, agent.pid) or 0, trial.resume()
     agent.sample_frames(for_ms, EVERY_MS)
     deadline_s = time.monotonic() + for_ms / 1000 + PATIENCE_S
     while trial.ending is None and agent.frames is None and time.monotonic() < deadline_s:
         trial.look()
         time.sleep(LOOK_S)
-    share = (_cpu_wait_ns(agent.pid) - waited_ns) / (time.perf_counter_ns() - resumed_ns)
+    delayed_ns = (procfs.run_delay_ns(agent.pid, agent.pid) or 0) - waited_ns
+    share = delayed_ns / (time.perf_counter_ns() - resumed_ns)
     if trial.ending is None:
         trial.pause()
     phases_ns, means_ns = trial.steps.phases_ns(resumed_ns)
@@ -222,11 +223,3 @@ def _window(trial: LiveTrial, agent: TrialAgents) -> Window:
         waited_ns=max(0.0, share) * sum(phases_ns.values()),
         asked_samples=for_ms / EVERY_MS,
     )
-
-
-def _cpu_wait_ns(pid: int) -> int:
-    """How long its main thread has been ready to run and was not let; 0 where the kernel does not say."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0

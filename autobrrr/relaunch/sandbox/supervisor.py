@@ -178,19 +178,9 @@ def _tell(link: socket.socket, line: Line) -> None:
 
 
 def family() -> list[int]:
-    """All processes below this one that still are."""
-    children: dict[int, list[int]] = {}
-    for pid in procfs.pids():
-        found = procfs.stat(pid)
-        if found is not None and found.state != "Z":
-            children.setdefault(found.ppid, []).append(pid)
-    below: list[int] = []
-    waiting = [os.getpid()]
-    while waiting:
-        more = children.get(waiting.pop(), [])
-        below += more
-        waiting += more
-    return below
+    """All processes below this one that still are. Asks all: the kernel's own lists may miss a new one."""
+    below = procfs.descendants(os.getpid(), known=procfs.children())
+    return [pid for pid in below if getattr(procfs.stat(pid), "state", "Z") != "Z"]
 
 
 def send_all(pids: list[int], number: int) -> None:

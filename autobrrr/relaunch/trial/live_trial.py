@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import psutil
-
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.errors import AutobrrrError
+from autobrrr.machine import procfs
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
@@ -144,11 +143,7 @@ class LiveTrial:
     @property
     def family(self) -> tuple[int, ...]:
         """Its processes, as they are numbered here: all below the one that the keeper has started."""
-        try:
-            init = psutil.Process(self.keeper.pid).children()
-            return tuple(each.pid for each in init[0].children(recursive=True)) if init else ()
-        except psutil.NoSuchProcess:
-            return ()
+        return tuple(procfs.descendants(self.keeper.pid)[1:])
 
     def look(self) -> None:
         """Take in what has happened; sets `ending` where the trial is over or given up."""

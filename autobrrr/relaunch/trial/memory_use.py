@@ -8,14 +8,13 @@ any that trained. The batch is what one pass holds: steps that are accumulated d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from autobrrr.agent.live_torch.available_memory import host_limits
+from autobrrr.agent.live_torch.available_memory import figure, host_limits
 from autobrrr.quantities import size
 from autobrrr.relaunch.search.search_space import Point, Space
 
@@ -44,30 +43,19 @@ def taken(pids: Iterable[int], reserved: int | None = None, proc: Path = Path("/
     """
     memory: int | None = None
     for pid in pids:
-        status = _figures(proc / str(pid) / "status")
-        shares = _figures(proc / str(pid) / "smaps_rollup")
-        if "VmHWM" not in status or "Pss_Anon" not in shares:
-            continue
-        own = shares["Pss_Anon"] + shares.get("Pss_Shmem", 0)
-        memory = (memory or 0) + own + max(0, status["VmHWM"] - status["VmRSS"])
+        peak, now = (figure(proc / f"{pid}/status", name) for name in ("VmHWM", "VmRSS"))
+        own, shared = (figure(proc / f"{pid}/smaps_rollup", name) for name in ("Pss_Anon", "Pss_Shmem"))
+        if peak is not None and now is not None and own is not None:
+            memory = (memory or 0) + 1024 * (own + (shared or 0) + max(0, peak - now))
     return Bytes(memory=memory, gpu=None if reserved is None else reserved + CONTEXT_BYTES)
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Memory that could be taken now, also by the limits of the groups that we are in; None: unreadable."""
-    found = _figures(root / "proc/meminfo").get("MemAvailable")
+    machine = figure(root / "proc/meminfo", "MemAvailable")
     groups = [limit.left() for limit in host_limits(root) if limit.of_group]
-    known = [each for each in (found, *groups) if each is not None]
+    known = [each for each in (None if machine is None else 1024 * machine, *groups) if each is not None]
     return min(known, default=None)
-
-
-def _figures(file: Path) -> dict[str, int]:
-    """Lines such as `VmHWM:  123 kB`, in bytes."""
-    try:
-        text = file.read_text(errors="replace")
-    except OSError:
-        return {}
-    return {name: int(count) * 1024 for name, count in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
 
 
 class MemoryModel:

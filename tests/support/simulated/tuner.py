@@ -203,6 +203,7 @@ class SimulatedJob:
         if self._stall_ns:
             took[0] += self._stall_ns
             self._stall_ns = 0
+        took = self._stretched(took)
         ends = self._clock_ns + np.cumsum(took.astype(np.int64))
         records["seq"], records["arm"] = numbers, self._arm
         records["end_ns"], records["start_ns"] = ends, ends - took.astype(np.int64)
@@ -213,6 +214,18 @@ class SimulatedJob:
         self._clock_ns = int(ends[-1])
         self._count += count
         self._lose()
+        if (finite := self._loss()) is not None:
+            sampled = records[::8]
+            sampled["flags"] |= ring_layout.PHASES
+            sampled["loss_finite"] = finite
+
+    def _stretched(self, took: NDArray[np.float64]) -> NDArray[np.float64]:
+        """For a job of its own kind: these steps, some of them longer."""
+        return took
+
+    def _loss(self) -> int | None:
+        """For a job of its own kind: what every eighth step, which is sampled, says of its loss."""
+        return None
 
     def _draw(self, count: int) -> NDArray[np.float64]:
         while len(self._noise) < count:

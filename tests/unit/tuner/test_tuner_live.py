@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
-from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.records import NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.report.pages.tuning_parts import tuning_text
@@ -294,45 +293,31 @@ def test_a_job_that_ends_is_an_error_of_its_own(after_steps: int) -> None:
         tuned(SimulatedJob(gone_after_steps=after_steps))
 
 
-def test_what_was_on_already_counts_and_is_measured_against_all_off() -> None:
+def with_one_on(*, by_recipe: bool) -> tuple[SimulatedJob, Tuning]:
+    """A job that an earlier tuning, or its recipe, has put one remedy on; and what a tuning finds."""
     job = SimulatedJob(
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
-    token = job.apply("optimizer.fused", {}).token
-    applied = ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token)
-    found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), already=[applied])
+    on = [ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=job.apply("optimizer.fused", {}).token)]
+    asked = TuneSettings(budget_ns=40 * SECOND_NS)
+    return job, tune(job, settings=asked, standing=on) if by_recipe else tune(job, settings=asked, already=on)
+
+
+def test_what_was_on_already_counts_and_is_measured_against_all_off() -> None:
+    _, found = with_one_on(by_recipe=False)
     assert found.kept == ["optimizer.fused", "threads.intra_op"]
     assert found.speedup == pytest.approx(1.32, rel=0.04)
 
 
-@pytest.fixture
-def with_recipe() -> tuple[SimulatedJob, ArmRemedy]:
-    """A job that was started with a recipe of one remedy."""
-    job = SimulatedJob(
-        effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
-    )
-    token = job.apply("optimizer.fused", {}).token
-    return job, ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token)
-
-
-def test_what_the_recipe_put_on_stays_on_in_every_arm(with_recipe: tuple[SimulatedJob, ArmRemedy]) -> None:
-    job, applied = with_recipe
-    found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[applied])
+def test_what_the_recipe_put_on_stays_on_in_every_arm_and_nothing_replaces_it() -> None:
+    job, found = with_one_on(by_recipe=True)
     assert ("undo", "optimizer.fused") not in job.history
     assert job.names_on == ["optimizer.fused", "threads.intra_op"]
     assert found.kept == ["threads.intra_op"]
     assert found.speedup == pytest.approx(1.1, rel=0.04)
     assert trial(found, "optimizer.fused").outcome == "kept"
     assert found.class_ == "rounding"
-
-
-def test_what_would_replace_a_remedy_of_the_recipe_is_refused_with_its_name(
-    with_recipe: tuple[SimulatedJob, ArmRemedy],
-) -> None:
-    job, applied = with_recipe
-    refused = trial(
-        tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[applied]), "optimizer.foreach"
-    )
+    refused = trial(found, "optimizer.foreach")
     assert (refused.outcome, refused.why) == ("refused", "optimizer.fused sets the same thing and stays on")
 
 
@@ -436,12 +421,8 @@ def test_what_loses_the_loss_in_the_confirmation_run_is_not_kept(pairs: int) -> 
     class Diverges(SimulatedJob):
         late = False
 
-        def _run(self, count: int) -> None:
-            first = self._count
-            super()._run(count)
-            sampled = self._records[first : self._count][::8]
-            sampled["flags"] |= ring_layout.PHASES
-            sampled["loss_finite"] = 0 if self.late and self.names_on else 1
+        def _loss(self) -> int:
+            return 0 if self.late and self.names_on else 1
 
     job = Diverges(effects={"optimizer.fused": Effect(speed=1.2)})
 
@@ -478,17 +459,9 @@ def test_the_gain_of_all_is_not_claimed_for_those_that_are_left() -> None:
 class Stalls(SimulatedJob):
     """With the remedy one step in 60 is ten times as long: 1.05 x typically, 0.91 x over all."""
 
-    def _run(self, count: int) -> None:
-        first = self._count
-        super()._run(count)
-        if not self.names_on:
-            return
-        part = self._records[first : self._count]
-        took = (part["end_ns"] - part["start_ns"]).astype(float)
-        took = np.where(self._random.random(len(part)) < 1 / 60, 10 * took, took)
-        ends = int(part["start_ns"][0]) + np.cumsum(took.astype(np.int64))
-        part["end_ns"], part["start_ns"] = ends, ends - took.astype(np.int64)
-        self._clock_ns = int(ends[-1])
+    def _stretched(self, took: NDArray[np.float64]) -> NDArray[np.float64]:
+        long = self._random.random(len(took)) < 1 / 60
+        return np.where(long & bool(self.names_on), 10 * took, took)
 
 
 @pytest.mark.integration  # a long simulation
@@ -509,16 +482,34 @@ def test_long_steps_of_a_remedy_count_in_a_job_of_few_steps_too() -> None:
     assert kept <= 4  # 17 without the look at long steps; where none falls into the pairs, none is seen
 
 
+class Bursts(SimulatedJob):
+    """Whatever is on, some 8 steps in a row now and then take six times as long: another program's turn."""
+
+    left = 0
+
+    def _stretched(self, took: NDArray[np.float64]) -> NDArray[np.float64]:
+        for at in range(len(took)):
+            if not self.left and self._random.random() < 1 / 600:
+                self.left = int(self._random.integers(4, 16))
+            if self.left:
+                took[at] *= 6
+                self.left -= 1
+        return took
+
+
+@pytest.mark.nightly
+@pytest.mark.integration  # long simulations
+def test_long_steps_that_come_in_a_row_are_not_laid_to_the_remedy() -> None:
+    for seed in range(20):
+        job = Bursts(seed=seed, effects={"optimizer.fused": Effect(speed=1.1)})
+        found = tuned(job, budget_s=60, only=("optimizer.fused",))
+        assert "long steps" not in found.trials[0].why
+
+
 def test_a_remedy_with_which_the_loss_is_not_finite_is_undone_at_once() -> None:
     class Diverges(SimulatedJob):
-        """Every eighth step is sampled; with the remedy its loss is not finite."""
-
-        def _run(self, count: int) -> None:
-            first = self._count
-            super()._run(count)
-            sampled = self._records[first : self._count][::8]
-            sampled["flags"] |= ring_layout.PHASES
-            sampled["loss_finite"] = 0 if "optimizer.fused" in self.names_on else 1
+        def _loss(self) -> int:
+            return 0 if "optimizer.fused" in self.names_on else 1
 
     job = Diverges(effects={"optimizer.fused": Effect(speed=2.0), "optimizer.foreach": Effect(speed=1.2)})
     found = tuned(job, only=("optimizer.fused", "optimizer.foreach"))
@@ -535,15 +526,11 @@ def test_a_loss_that_is_known_one_sampled_step_late_is_still_laid_to_the_remedy(
 
         spoilt = 0
 
-        def _run(self, count: int) -> None:
-            first = self._count
-            super()._run(count)
-            sampled = self._records[first : self._count][::8]
-            sampled["flags"] |= ring_layout.PHASES
+        def _loss(self) -> int:
             # Never long enough on for two sampled steps: the answer comes when it is off again.
             known = self.spoilt > 1 and not self.names_on
-            sampled["loss_finite"] = 0 if known else -1 if self.names_on else 1
             self.spoilt += bool(self.names_on)
+            return 0 if known else -1 if self.names_on else 1
 
     found = tuned(Diverges(effects={"optimizer.fused": Effect(speed=2.0)}), only=("optimizer.fused",))
     assert "the loss was not finite" in trial(found, "optimizer.fused").why

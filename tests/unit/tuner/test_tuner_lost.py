@@ -32,19 +32,6 @@ def test_what_goes_off_by_itself_takes_nothing_else_with_it(stage: str) -> None:
     assert [each.remedy for each in found.guard_undid] == ["optimizer.fused"]
 
 
-def test_what_went_off_by_itself_in_the_trial_of_another_stays_off() -> None:
-    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
-
-    def told(now: TuneProgress) -> None:
-        if now.stage == "trial" and now.remedy == "gc.freeze" and now.pairs == 3 and not job.lost():
-            job.lose("optimizer.fused")
-
-    only = TuneSettings(budget_ns=80 * SECOND_NS, only=("optimizer.fused", "gc.freeze"))
-    found = tune(job, settings=only, on_progress=told)
-    assert "optimizer.fused" not in [*found.kept, *job.names_on]
-    assert [each.remedy for each in found.guard_undid] == ["optimizer.fused"]
-
-
 @pytest.mark.parametrize("after", [20, 100, 250])
 def test_what_goes_off_by_itself_while_the_guard_compares_stays_off(after: int) -> None:
     class GoesOff(SimulatedJob):
