@@ -5,7 +5,7 @@ measured. It holds no code.
 """
 
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
-from autobrrr.recipe.recipe_file import chosen, dump, from_tuning, load, match_of, parse, shipped
+from autobrrr.recipe.recipe_file import chosen, dump, from_tuning, load, match_of, measured_on, parse, shipped
 from autobrrr.recipe.recipe_fit import Here, environment, here, live_remedies, misfits, plan, unavailable
 from autobrrr.recipe.script_flags import (
     NO_PLACE,

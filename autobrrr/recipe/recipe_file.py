@@ -295,17 +295,10 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
-def from_tuning(tuning: Tuning, cores: int | None = None) -> Recipe:
-    """What a tuning has kept, with its evidence.
-
-    Args:
-        cores: CPUs of the machine that it ran on; this process's own where it is None.
-    """
+def from_tuning(tuning: Tuning) -> Recipe:
+    """What a tuning on this machine has kept, with its evidence."""
     kept = [trial for trial in tuning.trials if trial.outcome == "kept"]
     job = tuning.job
-    cores = len(os.sched_getaffinity(0)) if cores is None else cores
-    machine = f"{cores} {'core' if cores == 1 else 'cores'}"
-    measured_on = machine if job is None or job.torch is None else f"{machine}, torch {job.torch}"
     interval = None if tuning.interval is None else (tuning.interval[0], tuning.interval[1])
     return Recipe(
         match=match_of(job),
@@ -321,10 +314,17 @@ def from_tuning(tuning: Tuning, cores: int | None = None) -> Recipe:
             best_ns=tuning.best,
             host_peak_bytes=tuning.peaks.host_bytes,
             device_peak_bytes=tuning.peaks.device_bytes,
-            measured_on=measured_on,
+            measured_on=measured_on(job),
         ),
         numerics=tuning.class_,
     )
+
+
+def measured_on(job: JobFacts | None) -> str:
+    """CPUs of this process, and the torch of a job that was measured beside it."""
+    cores = len(os.sched_getaffinity(0))
+    machine = f"{cores} {'core' if cores == 1 else 'cores'}"
+    return machine if job is None or job.torch is None else f"{machine}, torch {job.torch}"
 
 
 def match_of(job: JobFacts | None) -> Match:

@@ -351,7 +351,6 @@ class Study:
             self._seen,
             samples=self._seen.samples or self.space.samples(self.space.base),
             tokens=self._seen.tokens if self._counting.tokens else None,
-            machine=self.stable.machine(self._seen.facts),
             script=self.stable.script_name,
         )
         if not proven:

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from autobrrr.quantities import share, size
-from autobrrr.recipe import Match, Measured, Recipe
+from autobrrr.recipe import Match, Measured, Recipe, measured_on
 from autobrrr.records import JobFacts, Reverted, Trial, Tuning
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.timed_turns import Duel
@@ -38,7 +38,6 @@ class Baseline:
     samples: int | None = None
     tokens: float | None = None
     facts: JobFacts | None = None
-    machine: str = ""
     script: str | None = None
 
     @property
@@ -174,6 +173,6 @@ def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Rec
             interval=(low, high),
             baseline_ns=base.step_ns,
             best_ns=None if base.step_ns is None or refilled else base.step_ns / found.factor,
-            measured_on=base.machine,
+            measured_on=measured_on(base.facts),
         ),
     )

@@ -20,7 +20,6 @@ from pathlib import Path
 from autobrrr import folders, recipe
 from autobrrr.agent.remedies.registry import Refused
 from autobrrr.paths import make_private
-from autobrrr.records import JobFacts
 from autobrrr.relaunch.search.search_space import Point, Space
 from autobrrr.relaunch.trial import live_trial
 from autobrrr.relaunch.trial.live_trial import Limits, LiveTrial, TrialLaunch
@@ -135,12 +134,6 @@ class TrialFactory:
         if base.start_ns is not None:
             least = max(FIRST_STEP_LEAST_S, FIRST_STEP_FACTOR * base.start_ns / 1e9)
             self.limits = replace(self.limits, first_step_s=least)
-
-    def machine(self, facts: JobFacts | None) -> str:
-        """What it was measured on, for the recipe."""
-        cores = len(os.sched_getaffinity(0))
-        counted = f"{cores} {'core' if cores == 1 else 'cores'}"
-        return counted if facts is None or facts.torch is None else f"{counted}, torch {facts.torch}"
 
 
 def sweep(runtime: Path) -> None:

@@ -35,12 +35,13 @@ def words(*given: str) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def test_a_tuning_becomes_a_recipe_with_its_evidence() -> None:
+def test_a_tuning_becomes_a_recipe_with_its_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     job = SimulatedJob(
         effects={"optimizer.fused": Effect(speed=1.3), "threads.intra_op(threads=1)": Effect(speed=1.2)}
     )
     tuning = tune(job, settings=TuneSettings(budget_ns=40_000_000_000))
-    made = recipe.from_tuning(tuning, cores=2)
+    made = recipe.from_tuning(tuning)
     assert {chosen.name: dict(chosen.options) for chosen in made.remedies} == {
         "optimizer.fused": {},
         "threads.intra_op": {"threads": 1},

@@ -157,7 +157,7 @@ def test_the_time_of_a_step_is_evidence_only_where_steps_hold_the_same(
     name: str, kind: Literal["flag", "variable"], known: bool
 ) -> None:
     space = Space(parameters=(replace(parameter(name, 2), kind=kind),))
-    base = Baseline(step_ns=2e6, samples=8, tokens=None, facts=None, machine="here", script="train.py")
+    base = Baseline(step_ns=2e6, samples=8, script="train.py")
     gain = Interval(mean=math.log(2), low=0.6, high=0.8, count=9)
     _, recipe = StudyLedger().conclude(space, base, (1,), gain, [])
     assert recipe.evidence.best_ns == (pytest.approx(1e6) if known else None)
