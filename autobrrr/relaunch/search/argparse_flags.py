@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +76,8 @@ def given_value(command: Sequence[str], flag: str, declared: Mapping[str, Declar
     except ValueError:  # the script refuses it, too
         return known.default
     found: Value | None = getattr(read, flag, known.default)
-    return _number(found) if isinstance(found, str) else found
+    number = as_number(found) if isinstance(found, str) else None
+    return found if number is None else number
 
 
 def _constant(node: ast.expr | None) -> Value | None:
@@ -82,10 +85,10 @@ def _constant(node: ast.expr | None) -> Value | None:
     return value if isinstance(value, str | int | float | bool) else None
 
 
-def _number(text: str) -> Value:
+def as_number(text: str) -> int | float | None:
+    """A finite number; None where it is none."""
     for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
+        with contextlib.suppress(ValueError):
+            number = read(text)
+            return number if math.isfinite(number) else None
+    return None

@@ -7,9 +7,10 @@ is given.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
@@ -17,7 +18,7 @@ from autobrrr.recipe import dump, parse
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.recipe.script_flags import NO_PLACE, overruled, own_words, script_of, unknown_flags, with_flags
 from autobrrr.records import ExactnessClass
-from autobrrr.relaunch.search.argparse_flags import Declared, given_value
+from autobrrr.relaunch.search.argparse_flags import Declared, as_number, given_value
 from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, Space, shown
 from autobrrr.tuner.candidate_space import Choice
 
@@ -130,38 +131,32 @@ def _levels(spec: str, kind: str, rest: str) -> tuple[list[Value], bool]:
         words = [word.strip() for word in rest.split(",")]
         if len(words) != len(set(words)) or not all(words):
             raise UsageError(f"--param {spec}: choices must be different and not empty", SHAPE)
-        numbers = [_as_number(word) for word in words]
-        known = [number for number in numbers if number is not None]
-        ordered = len(known) == len(words) and known == sorted(known)
-        return [
-            word if number is None else number for word, number in zip(words, numbers, strict=True)
-        ], ordered
+        read = [word if (number := as_number(word)) is None else number for word in words]
+        known = [each for each in read if not isinstance(each, str)]
+        return read, len(known) == len(words) and known == sorted(known)
     found = re.fullmatch(r"(-?[\d.eE+-]+?)\.\.(-?[\d.eE+-]+?)(:log)?", rest)
-    low, high = (_as_number(found.group(i)) for i in (1, 2)) if found else (None, None)
+    low, high = (as_number(found.group(i)) for i in (1, 2)) if found else (None, None)
     if found is None or low is None or high is None or not low < high:
         raise UsageError(f"--param {spec}: the range must be LOW..HIGH", SHAPE)
     logarithmic = found.group(3) is not None
     if logarithmic and low <= 0:
         raise UsageError(f"--param {spec}: a logarithmic range must begin above zero", SHAPE)
+    if kind == "float" and logarithmic:
+        return [float(f"{each:.4g}") for each in np.geomspace(low, high, FLOAT_LEVELS)], True
     if kind == "float":
-        return list(_spread(float(low), float(high), FLOAT_LEVELS, logarithmic)), True
+        return np.linspace(low, high, FLOAT_LEVELS).tolist(), True
     if not isinstance(low, int) or not isinstance(high, int):
         raise UsageError(f"--param {spec}: the bounds of int must be whole numbers", SHAPE)
     if logarithmic:
-        doubled = list(itertools.takewhile(lambda x: x < high, (low << i for i in range(64))))
-        levels: list[Value] = [*dict.fromkeys([*doubled, high])]
-        return levels[-MOST_LEVELS:], True
-    if high - low < MOST_LEVELS:
-        return [*range(low, high + 1)], True
-    return [*dict.fromkeys(round(x) for x in _spread(low, high, MOST_LEVELS, False))], True
+        return [*doubled(low, high)[-MOST_LEVELS:]], True
+    return [
+        *dict.fromkeys(map(round, np.linspace(low, high, min(MOST_LEVELS, high - low + 1)).tolist()))
+    ], True
 
 
-def _spread(low: float, high: float, count: int, logarithmic: bool) -> list[float]:
-    """Evenly from low to high, or by equal factors."""
-    parts = [i / (count - 1) for i in range(count)]
-    if logarithmic:
-        return [float(f"{low * (high / low) ** part:.4g}") for part in parts]
-    return [low + (high - low) * part for part in parts]
+def doubled(low: int, high: int) -> list[int]:
+    """`low`, twice that, …, and `high` itself."""
+    return [*itertools.takewhile(lambda each: each < high, (low << i for i in range(64))), high]
 
 
 def _with_given(levels: Sequence[Value | None], now: Value | None) -> tuple[tuple[Value | None, ...], int]:
@@ -172,13 +167,3 @@ def _with_given(levels: Sequence[Value | None], now: Value | None) -> tuple[tupl
     if now is None and off is not None:  # a switch that is not given is off
         return tuple(levels), off
     return (None, *levels), 0
-
-
-def _as_number(text: object) -> int | float | None:
-    for read in (int, float):
-        try:
-            number = read(str(text))
-        except ValueError:
-            continue
-        return number if math.isfinite(number) else None
-    return None

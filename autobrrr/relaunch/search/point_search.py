@@ -38,6 +38,7 @@ MOST_TRIALS = 40
 STARTUP_TRIALS = 5
 MOST_RETRIES = 2  # of a point whose workers die over it
 SPACE, SET_ASIDE = "space", "set_aside"
+TOLD = ("kind", "why", "low", "memory_bytes")  # of a result, beside its point and value
 EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
 INTERACTION = 0.1  # of what a pair does beyond the sum
 ALIKE_LEVELS = 2.0  # neighboring levels of an ordered parameter share exp(-1 / this) of their effect
@@ -105,7 +106,7 @@ class Search:
         self._told.add(result.point)
         if beat is not None:
             beat.stop()
-        told = {name: getattr(result, name) for name in ("kind", "why", "low", "memory_bytes")}
+        told = {name: getattr(result, name) for name in TOLD}
         told["point"] = self._space.label(result.point)
         with self._answering():
             with contextlib.suppress(UpdateFinishedTrialError, ValueError):  # not running any more
@@ -303,15 +304,8 @@ def result_of(trial: FrozenTrial, space: Space, origin: str = "") -> Result | No
     value = trial.value if trial.state == TrialState.COMPLETE else None
     if attrs["kind"] == "measured" and value is None:
         return None
-    return Result(
-        point=point,
-        value=value,
-        kind=attrs["kind"],
-        why=attrs.get("why", ""),
-        low=attrs.get("low") if value is not None else None,
-        memory_bytes=attrs.get("memory_bytes"),
-        origin=origin,
-    )
+    told = {name: attrs[name] for name in TOLD if attrs.get(name) is not None}
+    return Result(point=point, value=value, origin=origin, **told)
 
 
 def propose(

@@ -15,7 +15,7 @@ from autobrrr.client.session_client import join_or_start
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Advice, Diagnosis, ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
-from autobrrr.relaunch.search.param_specs import flag_parameter, parse_parameter, remedy_parameter
+from autobrrr.relaunch.search.param_specs import doubled, flag_parameter, parse_parameter, remedy_parameter
 from autobrrr.relaunch.search.search_space import BATCH, FEEDING, WORKERS, Parameter, accumulation
 from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -53,9 +53,9 @@ def proposed(
         propose(flag_parameter, batch, list(dict.fromkeys(sizes)), True, command, declared)
     workers = next((flag for flag in long_flags if WORKERS.match(flag) and "worker" in flag), None)
     if workers is not None:
-        propose(flag_parameter, workers, [0, *doubled(cores)], True, command, declared)
+        propose(flag_parameter, workers, [0, *doubled(1, cores)], True, command, declared)
     if not cuda and cores > 1:
-        counts = ",".join(str(count) for count in doubled(cores))
+        counts = ",".join(str(count) for count in doubled(1, cores))
         propose(parse_parameter, f"env:{THREADS}=choice:{counts}", command, env, declared)
     covered = {"batch.larger"}
     covered |= {"threads.intra_op"} if not cuda else set()
@@ -69,11 +69,6 @@ def proposed(
     ]
     found += [remedy_parameter(name) for name in wanted[:MOST_REMEDIES] if name in REGISTRY]
     return found
-
-
-def doubled(most: int) -> list[int]:
-    """1, 2, 4, … and the most itself."""
-    return list(dict.fromkeys([*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]))
 
 
 def diagnosis_of(base: LiveTrial) -> Diagnosis | None:
