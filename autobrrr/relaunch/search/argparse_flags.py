@@ -88,7 +88,7 @@ def _constant(node: ast.expr | None) -> Value | None:
 def as_number(text: str) -> int | float | None:
     """A finite number; None where it is none."""
     for read in (int, float):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             number = read(text)
             return number if math.isfinite(number) else None
     return None

@@ -149,9 +149,8 @@ def _levels(spec: str, kind: str, rest: str) -> tuple[list[Value], bool]:
         raise UsageError(f"--param {spec}: the bounds of int must be whole numbers", SHAPE)
     if logarithmic:
         return [*doubled(low, high)[-MOST_LEVELS:]], True
-    return [
-        *dict.fromkeys(map(round, np.linspace(low, high, min(MOST_LEVELS, high - low + 1)).tolist()))
-    ], True
+    spaced = np.linspace(float(low), float(high), min(MOST_LEVELS, high - low + 1))
+    return [*dict.fromkeys(map(round, spaced.tolist()))], True
 
 
 def doubled(low: int, high: int) -> list[int]:
