@@ -134,7 +134,7 @@ class Study:
             tried = {result.point for result in self.search.results}
             self._notes += self._memory.left_out(tried)
             winner = self._ablate(self._winner())
-            found = None if winner is None else self._confirm(winner)
+            found = None if winner == self.space.base else self._confirm(winner)
             outcome = self._result(winner, found)
             with contextlib.suppress(AutobrrrError):  # what is proven stands without its database
                 self.search.finish()
@@ -253,14 +253,13 @@ class Study:
         seen.samples, seen.tokens = base.samples or seen.samples, base.tokens or seen.tokens
         return found
 
-    def _winner(self) -> Point | None:
+    def _winner(self) -> Point:
+        """The best of the search; the command as given where nothing is worth a confirmation."""
         best = self.search.best
-        return best.point if best is not None and (best.value or 0.0) > WORTHWHILE else None
+        return best.point if best is not None and (best.value or 0.0) > WORTHWHILE else self.space.base
 
-    def _ablate(self, winner: Point | None) -> Point | None:
+    def _ablate(self, winner: Point) -> Point:
         """Leave out each change that the winner does as well without."""
-        if winner is None:
-            return None
         for i in self.space.changed(winner):
             if len(self.space.changed(winner)) < 2:
                 return winner
@@ -340,9 +339,9 @@ class Study:
             )
         )
 
-    def _result(self, winner: Point | None, found: Interval | None) -> tuple[Tuning, Recipe | None]:
-        proven = winner is not None and found is not None and found.low > 0
-        if winner is not None and not proven:
+    def _result(self, winner: Point, found: Interval | None) -> tuple[Tuning, Recipe | None]:
+        proven = found is not None and found.low > 0
+        if winner != self.space.base and not proven:
             self._notes.append(
                 f"{self.space.label(winner)} was not confirmed by fresh starts"
                 + ("" if found is None else f": {found.words}")
@@ -354,7 +353,7 @@ class Study:
             script=self.stable.script_name,
         )
         if not proven:
-            winner = found = None
+            winner, found = self.space.base, None
         notes = [*self._notes, *self._counting.notes]
         return self._ledger.conclude(self.space, measured, winner, found, notes)
 

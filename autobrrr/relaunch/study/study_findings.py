@@ -112,24 +112,22 @@ class StudyLedger:
         return entry
 
     def conclude(
-        self, space: Space, base: Baseline, winner: Point | None, found: Interval | None, notes: Sequence[str]
+        self, space: Space, base: Baseline, winner: Point, found: Interval | None, notes: Sequence[str]
     ) -> tuple[Tuning, Recipe | None]:
         """The result of the study.
 
         Args:
-            winner: What was proven; None: nothing.
+            winner: What was proven; the command as given where nothing was.
             found: Its gain over the command as given, from fresh starts.
         """
-        proven = winner is not None and found is not None
-        if winner is not None and proven and winner in self._entries:
+        if winner in self._entries:
             self._entries[winner] = msgspec.structs.replace(self._entries[winner], outcome="kept")
-        if winner is not None and base.tokens is None and (resized := space.resized(winner)):
+        if base.tokens is None and (resized := space.resized(winner)):
             says = "may change how long a sample is: samples are counted, not tokens"
             notes = [*notes, f"{', '.join(resized)} {says}"]
-        if winner is not None and (drawn := space.redrawn(winner)):
+        if drawn := space.redrawn(winner):
             notes = [*notes, f"{', '.join(drawn)}: stream, in case the dataset draws random numbers"]
-        speedup = 1.0 if found is None else found.factor
-        cls = space.cls(space.base if winner is None else winner)
+        speedup, cls = 1.0 if found is None else found.factor, space.cls(winner)
         entries = list(self._entries.values())
         tuning = Tuning(
             objective=base.objective,
@@ -138,7 +136,7 @@ class StudyLedger:
             speedup=speedup,
             interval=None if found is None else found.speed(),
             class_=cls,
-            kept=[] if winner is None else space.kept(winner),
+            kept=space.kept(winner),
             reverted=[
                 Reverted(remedy=each.remedy, why=each.why) for each in entries if each.outcome == "undone"
             ],
@@ -147,9 +145,7 @@ class StudyLedger:
             note="; ".join(dict.fromkeys(notes)) or None,
             job=base.facts,
         )
-        if winner is None or found is None:
-            return tuning, None
-        return tuning, replace(_recipe(space, base, winner, found), numerics=cls)
+        return tuning, None if found is None else replace(_recipe(space, base, winner, found), numerics=cls)
 
 
 def _with_long_steps(result: Result, found: Interval | None) -> Interval | None:
