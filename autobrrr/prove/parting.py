@@ -50,18 +50,17 @@ def sameness(before: RunAccount, twin: RunAccount, after: RunAccount) -> Samenes
     """How the two sides part."""
     found = parting(before.steps, after.steps)
     own = parting(before.steps, twin.steps)
-    count = min(len(before.steps), len(after.steps))
     place = None if found is None else _first_place(before.steps[found.step], after.steps[found.step])
     what = None if found is None else found.what
     return Sameness(
         class_=_class(before, twin, after, found, own),
         deterministic=own is None,
-        compared_steps=count,
+        compared_steps=min(len(before.steps), len(after.steps)),
         step=None if found is None else found.step,
         what="output" if place is not None and what in ("loss", "gradient", "parameters") else what,
         module=None if place is None else place[0],
         place=None if place is None else place[1],
-        loss_distance=_distance(before.steps[count - 1].loss, after.steps[count - 1].loss),
+        loss_distance=_last_distance(before, after),
         before_distance=_last_distance(before, twin),
     )
 

@@ -40,7 +40,7 @@ PR_CAPBSET_DROP = 24
 BEYOND_WALLS = {"dac_read_search": 2, "sys_module": 16, "sys_rawio": 17, "sys_ptrace": 19, "sys_admin": 21}
 BEYOND_WALLS |= {"sys_boot": 22, "mknod": 27}
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
-
+libc = ctypes.CDLL(None, use_errno=True)
 
 Uppers = dict[str, str]
 """Covered folder to where what a trial writes there lies, as seen by the process that raised the walls."""
@@ -153,7 +153,7 @@ def become_init() -> None:
     _unshare(CLONE_NEWNS)
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
     for capability in BEYOND_WALLS.values():
-        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def copy_out(uppers: Mapping[str, str], destination: str) -> int:
@@ -259,17 +259,18 @@ def _enter_namespaces(network: bool) -> None:
 
 
 def _unshare(flags: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), "user namespace" if flags & CLONE_NEWUSER else "namespace")
+    _check(libc.unshare(flags), "user namespace" if flags & CLONE_NEWUSER else "namespace")
 
 
 def _mount(source: str | None, at: str, kind: str | None, flags: int, options: str | None) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
     words = [None if word is None else os.fsencode(word) for word in (source, at, kind, options)]
-    if libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]) != 0:
+    _check(libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]), at)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), at)
+        raise OSError(number, os.strerror(number), what)
 
 
 def _below(path: str, folders: Iterable[str]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED
-from support import proof_verb, relaunch
+from support import proof_verb, relaunch, training
 from support.day_cases import by_day
 from support.proof_scripts import Change, written
 
@@ -105,3 +105,12 @@ def test_an_interrupted_proof_leaves_nothing(tmp_path: Path, folder: Path, numbe
     assert process.returncode == EXIT_INTERRUPTED
     assert proof_verb.left(tmp_path) == []
     assert relaunch.fingerprint(folder) == before
+
+
+@pytest.mark.nightly
+def test_two_ranks_are_refused_by_a_sentence(tmp_path: Path, folder: Path) -> None:
+    job = (str(training.JOBS / "ranks.py"), "--steps", "40")
+    word = shlex.join([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", *job])
+    code, found, _ = proof_verb.proven(tmp_path, folder, "--before", word, "--after", word)
+    assert code == EXIT_FAILED
+    assert "2 processes" in found["error"]

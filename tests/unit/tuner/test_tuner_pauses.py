@@ -1,4 +1,4 @@
-"""A job that evaluates for long while something is tried: the pause is not laid to the remedy."""
+"""A job that pauses for long while something is tried or switched: the pause is not laid to the remedy."""
 
 from __future__ import annotations
 
@@ -120,6 +120,28 @@ class AgreesFirst(SimulatedJob):
     def undo(self, token: int) -> int:
         self._run(10)
         return super().undo(token)
+
+
+class Probed(SimulatedJob):
+    """A measurement is under way when the tuning begins: the first switch waits for it, the others do not."""
+
+    measuring = True
+
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+        if self.measuring:
+            self.measuring = False
+            self._pass(12 * SECOND_NS)  # seen: a batch probe on a busy machine
+        return super().apply(remedy, options)
+
+
+@pytest.mark.integration  # a long simulation
+@pytest.mark.parametrize("step_ns", [5e6, 20e6, 70e6])
+def test_a_wait_for_a_measurement_is_not_the_price_of_a_switch(step_ns: float) -> None:
+    job = Probed(effects={FUSED: Effect(speed=1.3)}, base_ns=step_ns)
+    only = (FUSED, "optimizer.foreach", "gc.freeze")
+    found = tune(job, settings=TuneSettings(budget_ns=50 * SECOND_NS, only=only))
+    assert found.kept == [FUSED]
+    assert all("of the budget is left" not in trial.why for trial in found.trials)
 
 
 def test_where_a_switch_takes_long_most_of_the_time_is_still_measured() -> None:

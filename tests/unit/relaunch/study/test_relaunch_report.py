@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from autobrrr.relaunch.search.search_space import Parameter, make_space
 from autobrrr.relaunch.study.command_refusals import refuse_crowding
 from autobrrr.relaunch.study.propose_space import proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
-from autobrrr.relaunch.trial.trial_factory import quiet, walls
+from autobrrr.relaunch.trial.trial_factory import free_port, quiet, walls, with_own_port
 from autobrrr.report.html.page_template import page_html, picture
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.study_page import _slices, importance, study_page
@@ -219,3 +220,29 @@ def test_two_copies_that_do_not_fit_into_memory_are_refused() -> None:
     refuse_crowding(1, None)
     with pytest.raises(AutobrrrError, match=r"one takes 6\.00 GB, 4\.00 GB are free"):
         refuse_crowding(6 << 30, 4 << 30)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python train.py --port 1", "python train.py --port 1"),
+        ("python train.py --master_port 1", "python train.py --master_port 7"),
+        ("torchrun --nproc_per_node 2 train.py", "torchrun --nproc_per_node 2 train.py"),
+        ("torchrun --master-port=29500 train.py", "torchrun --master-port=7 train.py"),
+        ("torchrun --rdzv-endpoint=localhost:29400 t.py", "torchrun --rdzv-endpoint=localhost:7 t.py"),
+        ("torchrun --rdzv_endpoint 127.0.0.1:1 t.py", "torchrun --rdzv_endpoint 127.0.0.1:7 t.py"),
+        ("torchrun --rdzv_endpoint node0:29400 t.py", "torchrun --rdzv_endpoint node0:29400 t.py"),
+        ("accelerate launch train.py", "accelerate launch --main_process_port 7 train.py"),
+        ("/usr/bin/deepspeed train.py", "/usr/bin/deepspeed --master_port 7 train.py"),
+        ("python -m train --strategy deepspeed", "python -m train --strategy deepspeed"),
+    ],
+)
+def test_a_launcher_meets_at_the_free_port(command: str, expected: str) -> None:
+    words, variables = with_own_port(command.split(), {"MASTER_PORT": "29500", "A": "b"}, lambda: 7)
+    assert " ".join(words) == expected
+    assert variables == {"MASTER_PORT": "7", "PET_MASTER_PORT": "7", "A": "b"}
+
+
+def test_a_free_port_can_be_taken() -> None:
+    with socket.socket() as mine:
+        mine.bind(("127.0.0.1", free_port()))
