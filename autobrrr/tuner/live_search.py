@@ -20,7 +20,6 @@ from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.tuner.arm_switch import SWITCH_ATTEMPTS, Arm, ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Candidate, Choice, candidates, unasked, widest
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
-from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.job_under_test import (
     JobUnderTest,
     LongEpochs,
@@ -29,7 +28,7 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
-from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, WORTHWHILE, PairStanding, proof
+from autobrrr.tuner.stop_rules import LONG_STEPS, NO_PAIRS, PRECISION, WORTHWHILE, PairStanding, proof
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tuning_budget import ABLATION_SHARE, CLOSING_SHARE, TuneSettings, TuningBudget
 
@@ -379,8 +378,7 @@ class _LiveTuning:
 
         def on_pair(now: PairStanding, steps: int) -> None:
             figure = "" if now.interval is None else f": {now.interval.words}"
-            text = f"{doing}{figure}, {now.pairs} A/B pairs"
-            self.say(stage, text, choice, interval=now.interval, pairs=now.pairs, steps=steps)
+            self.say(stage, f"{doing}{figure}, {now.pairs} A/B pairs", choice, now, steps)
 
         found = compare(
             self.bench,
@@ -439,18 +437,17 @@ class _LiveTuning:
         stage: Stage,
         text: str,
         choice: Choice | None = None,
-        *,
-        interval: Interval | None = None,
-        pairs: int = 0,
+        now: PairStanding = NO_PAIRS,
         steps: int = 0,
     ) -> None:
+        interval = now.interval
         self.on_progress(
             TuneProgress(
                 stage=stage,
                 text=text,
                 remedy=None if choice is None else choice.remedy,
                 options={} if choice is None else choice.settings,
-                pairs=pairs,
+                pairs=now.pairs,
                 steps=steps,
                 achieved=None if interval is None else interval.factor,
                 interval=None if interval is None else interval.speed(),

@@ -33,6 +33,7 @@ class PairStanding:
     in_doubt: bool = False  # over all steps it is slower so far, by long ones that come more often with it
 
 
+NO_PAIRS = PairStanding(pairs=0, interval=None, throughput=None, pause_ns=0)
 StopRule = Callable[[PairStanding], tuple[Decision, str] | None]
 
 
