@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autobrrr.machine import procfs
 from autobrrr.records import FrameSamples
@@ -112,35 +113,23 @@ def cause(pairs: Sequence[tuple[Window, Window]], alpha: float = ALPHA) -> Slowe
     """Neighbouring windows (before, after); None where it can't be told from what changes between them."""
     if any(not each.phases_ns for pair in pairs for each in pair):
         return None
-    longer_ns = _surely([after.step_ns - before.step_ns for before, after in pairs], alpha)
     names = list(pairs[0][1].phases_ns)
-    phases = [[each.phases_ns for each in pair] for pair in pairs]
-    grown = {
-        name: _surely([mine.get(name, 0.0) - its.get(name, 0.0) for its, mine in phases], alpha)
-        for name in names
-    }
-    phase = max(names, key=lambda name: grown[name] or 0.0)
-    growth_ns = grown[phase]
+    spent = np.array([[[each.phases_ns.get(name, 0.0) for name in names] for each in pair] for pair in pairs])
+    more = spent[:, 1] - spent[:, 0]  # shape [pairs, phases]
+    grown = [_surely(each, alpha) for each in more.T]
+    at = max(range(len(names)), key=lambda i: grown[i] or 0.0)
+    longer_ns, growth_ns = _surely(more.sum(axis=1), alpha), grown[at]
     if longer_ns is None or growth_ns is None:
         return None
     # Others take the CPU from a thread that never sleeps in all of its phases alike. All of it may lie in
     # this phase: what is left without it must still be clear.
-    waited_ns = _waited_ns(pairs)
-    own_ns = _surely(
-        [after.phases_ns[phase] - before.phases_ns[phase] - waited_ns for before, after in pairs], alpha
-    )
-    least_ns = CLEAR * longer_ns
+    own_ns, least_ns = _surely(more[:, at] - _waited_ns(pairs), alpha), CLEAR * longer_ns
     if own_ns is None or own_ns < least_ns:
         return None
-    place, place_ns = _place(pairs, phase, least_ns, alpha)
+    place, place_ns = _place(pairs, names[at], least_ns, alpha)
     return SlowerCause(
-        phase=phase,
-        phases_ns={
-            name: [
-                float(np.mean([side.get(name, 0.0) for side in sides])) for sides in zip(*phases, strict=True)
-            ]
-            for name in names
-        },
+        phase=names[at],
+        phases_ns=dict(zip(names, spent.mean(axis=0).T.tolist(), strict=True)),
         place=place,
         place_ns=None if place_ns is None else min(place_ns, growth_ns),
     )
@@ -150,7 +139,7 @@ def _of_means(window: Window) -> Window:
     return replace(window, phases_ns=window.means_ns)
 
 
-def _surely(values: Sequence[float], alpha: float) -> float | None:
+def _surely(values: Sequence[float] | NDArray[np.float64], alpha: float) -> float | None:
     """The mean, where it is above zero by Student's test; None: it may be chance."""
     if len(values) < 3:
         return None
