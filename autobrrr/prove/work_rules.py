@@ -82,11 +82,6 @@ def _left_out_later(sides: Sides, count: int) -> list[RefusedWork]:
 def work_done(account: RunAccount, count: int) -> WorkDone:
     """One side's work, means over its first `count` steps."""
     steps = account.steps[:count]
-    flops = _flops(steps)
-    kinds: Counter[str] = Counter()
-    for each in steps:
-        kinds.update(each.flops or {})
-    rows = [row for each in steps for row in each.rows]
     return WorkDone(
         steps=len(account.steps),
         ended=account.ended,
@@ -95,9 +90,9 @@ def work_done(account: RunAccount, count: int) -> WorkDone:
         backwards_per_step=float(np.mean([each.backwards for each in steps])),
         updates_per_step=float(np.mean([each.optimizers for each in steps])),
         updated_share=min((each.updated / each.elements for each in steps if each.elements), default=None),
-        flops_per_step=flops,
-        dtypes={kind: value / sum(kinds.values()) for kind, value in kinds.items()},
-        distinct_share=len(set(rows)) / len(rows) if rows else None,
+        flops_per_step=_flops(steps),
+        dtypes=_dtypes(steps),
+        distinct_share=_distinct(steps)[0],
         dataset_samples=_dataset(account),
         evaluated=_evaluated(account, None if account.ended else count),
         checkpoints=len(account.noted("saved", None if account.ended else count)),
@@ -131,7 +126,7 @@ def _checkpoints(sides: Sides) -> Iterator[RefusedWork]:
 
 
 def _precision(sides: Sides) -> Iterator[RefusedWork]:
-    its, mine = (_short_share(steps) for steps in sides.both)
+    its, mine = (sum(_dtypes(steps).get(kind, 0.0) for kind in SHORT) for steps in sides.both)
     if mine > its + NOTICEABLE:
         why = f"{share(mine)} of its products are of 16 bits or fewer, before {share(its)}"
         yield _refused(WorkRefusal.LOWER_PRECISION, why)
@@ -251,12 +246,13 @@ def _flops(steps: list[AccountedStep]) -> float | None:
     return float(np.mean(counted)) if counted else None
 
 
-def _short_share(steps: list[AccountedStep]) -> float:
+def _dtypes(steps: list[AccountedStep]) -> dict[str, float]:
+    """Share of the FLOPs by type of number."""
     kinds: Counter[str] = Counter()
     for each in steps:
         kinds.update(each.flops or {})
-    whole = sum(kinds.values())
-    return sum(kinds[kind] for kind in SHORT) / whole if whole else 0.0
+    whole = kinds.total() or 1
+    return {kind: value / whole for kind, value in kinds.items()}
 
 
 def _distinct(steps: list[AccountedStep]) -> tuple[float | None, int]:
