@@ -112,6 +112,25 @@ def tuned(place: Path, *words: str, **more: Any) -> training.Outcome:
     return training.Outcome(process.returncode, out, said)
 
 
+RAISES = """
+import sys
+from autobrrr.relaunch.sandbox import overlay_mounts
+folder, needed = sys.argv[1:]
+try:
+    overlay_mounts.raise_walls(size_bytes=1 << 20, folder=folder, needed=[needed], open_folders=[])
+except OSError as problem:
+    sys.exit(str(problem))
+"""
+
+
+def no_walls(place: Path) -> str:
+    """Why this machine lets nobody raise walls; empty where it does."""
+    (place / "try").mkdir(exist_ok=True)
+    words = [sys.executable, "-c", RAISES, str(place / "try"), str(place)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=STANDIN.parents[2])
+    return done.stderr.strip()
+
+
 def fingerprint(folder: Path) -> dict[str, tuple[int, float, str]]:
     """Every file below a folder: mode, time, content."""
     return {

@@ -27,13 +27,13 @@ def test_the_faster_flag_is_found_confirmed_and_written_as_a_recipe(tmp_path: Pa
     relaunch.script(tmp_path / "user")
     before = relaunch.fingerprint(tmp_path / "user")
     file, page = tmp_path / "r.toml", tmp_path / "r.html"
-    kept = tmp_path / "kept"
+    kept, walled = tmp_path / "kept", not relaunch.no_walls(tmp_path)
     done = tune(
         tmp_path,
         *("--param", "--num-workers=int:0..1"),
-        *("--allow", "changes-training", "--allow-writes" if not walled(tmp_path) else "--json", "--json"),
+        *("--allow", "changes-training", "--allow-writes" if not walled else "--json", "--json"),
         *("--recipe", str(file), "--html", str(page)),
-        *(("--keep-output", "../kept") if walled(tmp_path) else ()),
+        *(("--keep-output", "../kept") if walled else ()),
         script=("--mode", "slow", "--write", "train.log"),
     )
     assert done.code == 0, done.stderr
@@ -50,7 +50,7 @@ def test_the_faster_flag_is_found_confirmed_and_written_as_a_recipe(tmp_path: Pa
     assert loaded.evidence.interval == (low, high)
     assert "<svg" in page.read_text()
     assert "--num-workers=1" in page.read_text()
-    if walled(tmp_path):
+    if walled:
         assert relaunch.fingerprint(tmp_path / "user") == before
         assert (kept / str(tmp_path / "user" / "train.log").lstrip("/")).read_text() == "trained\n"
 
@@ -158,18 +158,3 @@ def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path
     assert "resuming a study that has 1 trials" in second.stderr
     assert second.json["kept"] == ["--num-workers=2"]
     assert not list((tmp_path / "run").glob("autobrrr/study-*"))
-
-
-def walled(tmp_path: Path) -> bool:
-    """Whether this machine lets us raise walls."""
-    folder = tmp_path / "try"
-    folder.mkdir(exist_ok=True)
-    code = (
-        "import sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
-        f"walls.raise_walls(size_bytes=1 << 20, folder={str(folder)!r}, needed=['/tmp'], open_folders=[])"
-    )
-    root = Path(__file__).resolve().parents[3]
-    return (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd=root).returncode
-        == 0
-    )

@@ -15,12 +15,6 @@ from autobrrr.relaunch.trial.live_trial import Limits, LiveTrial
 from support import relaunch
 
 pytestmark = pytest.mark.integration
-TRY = (
-    "import sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
-    "folder, needed = sys.argv[1:]\n"
-    "try:\n    walls.raise_walls(size_bytes=1 << 20, folder=folder, needed=[needed], open_folders=[])\n"
-    "except OSError as problem:\n    print(problem); sys.exit(9)\n"
-)
 WRITES = """
 import os, sys, time
 os.remove("notes.txt")
@@ -38,17 +32,8 @@ time.sleep(100)
 
 @pytest.fixture(autouse=True)
 def walls_are_possible(tmp_path: Path) -> None:
-    (tmp_path / "try").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", TRY, str(tmp_path / "try"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).resolve().parents[3],
-    )
-    if done.returncode == 9:
-        pytest.skip(f"no overlay in a namespace here: {done.stdout.strip()}")
-    assert done.returncode == 0, done.stderr
+    if why := relaunch.no_walls(tmp_path):
+        pytest.skip(f"no overlay in a namespace here: {why}")
 
 
 def tree(tmp_path: Path) -> Path:
