@@ -101,9 +101,8 @@ def after_tuning(tuning: Tuning, pid: int | None, command: Sequence[str]) -> str
     if tuning.proven:
         return f"autobrrr attach {pid}   (e writes what is on as a recipe; autobrrr detach {pid} reverts it)"
     if tuning.kept:
-        return (
-            f"autobrrr tune {pid} --only {','.join(tuning.kept)} --recipe fast.toml   (confirms what is on)"
-        )
+        only = f"--only {','.join(tuning.kept)}"
+        return f"autobrrr tune {pid} {only} --recipe fast.toml   (confirms what is on)"
     if tuning.enough_s is not None:
         return f"autobrrr tune {pid} --for {tuning.enough_s}s   (some remedies were not tried)"
     return f"autobrrr detach {pid}"
