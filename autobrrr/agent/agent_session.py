@@ -314,8 +314,10 @@ class AgentSession:
         allowed = command.get("allowed")
         if allowed is not None and not isinstance(allowed, list):
             raise TypeError("allowed is a list of classes")
-        number = command.get("id")
+        number, prepare = command.get("id"), command.get("prepare") is True
         if self._ranks is not None:
+            if prepare:
+                raise Refused("ranks compile at one step")
             change = {"do": "apply", "remedy": name, "options": options, "allowed": allowed}
             self._ranks.request(number if isinstance(number, int) else None, change)
             return
@@ -325,7 +327,7 @@ class AgentSession:
                 why_later = job_watches(self._torch)  # it has waited for that to end
                 if why_later is not None:
                     raise Refused(why_later, RefusalCode.NOT_MET)
-                applied = self._loop.apply(name, options, allowed)
+                applied = self._loop.apply(name, options, allowed, prepare=prepare)
             except Refused as refused:
                 why, code = str(refused), refused.code.value
                 self._emit({"reply": number, "ok": False, "why": why, "code": code})

@@ -66,6 +66,12 @@ def own_files(modules: Mapping[str, ModuleType]) -> list[str]:
     return [file for file in dict.fromkeys(found) if not any(folder in file for folder in others)]
 
 
+def package_folders(torch: ModuleType) -> list[str]:
+    """Where torch and installed packages lie; never the script's own folder: its modules would run again."""
+    installed = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    return [os.path.dirname(os.path.dirname(str(torch.__file__))), *installed]
+
+
 def rank_of(torch: ModuleType) -> tuple[int | None, int | None]:
     """This process's rank and how many there are; None where it is not one of several."""
     group = sys.modules.get("torch.distributed")

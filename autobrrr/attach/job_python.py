@@ -61,6 +61,7 @@ def run_bounded(
     *,
     input: bytes | Callable[[subprocess.Popen[bytes]], bytes],
     timeout: float,
+    file_bytes: int = MOST_BYTES,
     **options: object,
 ) -> subprocess.CompletedProcess[bytes]:
     """Like `subprocess.run`, for a program that may be hostile: it gets no terminal of ours, little time, and
@@ -69,6 +70,7 @@ def run_bounded(
     Args:
         input: All of it, or what makes it once the program runs.
         timeout: In seconds, from when the input is there.
+        file_bytes: It may write no larger file.
 
     Raises:
         OSError, SubprocessError: it can't be run, took too long, or said too much.
@@ -77,7 +79,7 @@ def run_bounded(
         streams = {"stdin": subprocess.PIPE, "stdout": answer, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(words, start_new_session=True, **streams, **options)  # type: ignore[call-overload]
         try:
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
             process.communicate(input if isinstance(input, bytes) else input(process), timeout)
         finally:
             with contextlib.suppress(OSError):

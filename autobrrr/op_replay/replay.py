@@ -7,10 +7,7 @@ are the thread's CPU time, the least of several rounds: other programs only ever
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +16,7 @@ from statistics import median
 from types import ModuleType
 from typing import Any
 
+from .background import give_way
 from .call_work import work_table
 from .player import ONE_BY_ONE, CallPlayer, ReplayedStep, Shape
 from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
@@ -35,10 +33,7 @@ SWEEP = (0.25, 0.5, *(1 << power for power in range(7)))
 SWEEP_NS = 400_000_000  # no size is added to a sweep that would take longer once
 SPARED = 0.5  # of the free memory
 UNKNOWN = 0.2  # share of a step that is loading, or Python at length: whether it grows with B nobody knows
-NICER = 15  # than the sidecar
-LAST = 10  # niceness of its session among sessions: a tenth of a CPU that all want
 PICKS = {f"aten::{name}" for name in ("select", "slice", "narrow", "index", "index_select", "unbind")}
-PR_SET_PDEATHSIG = 1
 
 
 class NoAnswer(Exception):
@@ -292,21 +287,11 @@ def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], factor: f
     return float(1 + (more + step.loading_ns * (factor - 1)) / step.step_ns)
 
 
-def _give_way() -> None:
-    """Training comes first. Linux weighs whole sessions where they are groups of their own (autogroups)."""
-    os.nice(NICER)
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
-        group.write(str(LAST))
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # short of memory, the kernel ends this one first
-
-
 def main() -> None:
     """Import torch from the folders given as arguments, if all that it needs is there. Then read a recording
     from standard input, and tell the payload on standard output.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # its sidecar ends: nobody waits for it
-    _give_way()
+    give_way()
     sys.path += sys.argv[1:]
     with contextlib.suppress(ImportError, OSError, ValueError):  # the latter: of CUDA's libraries
         import torch

@@ -6,7 +6,7 @@ the one thread that tunes; each may block for as long as its docstring says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -94,6 +94,16 @@ class JobUnderTest(Protocol):
         Raises:
             NotApplied: the remedy refuses this job.
             RemedyLost: no boundary came in time; the command was taken back.
+        """
+
+    def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
+        """Compile what a remedy compiles beside the job; returns why that can't be, None once it is done.
+
+        Args:
+            stop: Asked now and then; where it says so, nothing is compiled any more.
+
+        Raises:
+            NotApplied, RemedyLost: as `apply` does.
         """
 
     def undo(self, token: int) -> int:

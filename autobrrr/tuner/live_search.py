@@ -208,7 +208,14 @@ class _LiveTuning:
             if odd is not None:
                 self.end(candidate, "refused", odd)
                 continue
-            refusal = self.budget.refusal(candidate, self.step_ns, self.search_deadline(), self.sure_speed())
+            try:
+                refusal = self.refusal(candidate)
+                if refusal is None and self.budget.to_prepare(choice):
+                    self.prepare(choice)
+                    refusal = self.refusal(candidate)
+            except NotApplied as refused:
+                self.refuse(candidate, refused)
+                continue
             if self.bench.cancelled() or refusal is not None:
                 why = "stopped by the user" if self.bench.cancelled() else refusal
                 self.end(candidate, "skipped", why or "")
@@ -219,6 +226,33 @@ class _LiveTuning:
             shortest_ns = self.budget.shortest_ns(self.step_ns)
             left_ns = self.search_deadline() - self.bench.now_ns()
             self.trial(candidate, max(left_ns / (1 + self.study.waiting), shortest_ns))
+
+    def refusal(self, candidate: Candidate) -> str | None:
+        return self.budget.refusal(candidate, self.step_ns, self.search_deadline(), self.sure_speed())
+
+    def prepare(self, choice: Choice) -> None:
+        """Have another process compile it, while training goes on: the job then pauses for what is left.
+
+        It ends where training slows down by more than the job may lose, or too little time would be left.
+        """
+        self.say("trial", f"{choice.label}: a process beside the job compiles it, training goes on", choice)
+        began_ns, first, speed = self.bench.now_ns(), self.bench.next_seq(), self.sure_speed()
+        end_ns = self.search_deadline() - self.budget.needed_ns(choice, self.step_ns)
+        most_ns = self.budget.may_lose_ns(speed)
+
+        def lost_ns() -> float:
+            return self.bench.now_ns() - began_ns - (self.bench.next_seq() - first) * self.step_ns
+
+        try:
+            why = self.bench.prepare(
+                choice.remedy,
+                choice.settings,
+                lambda: self.bench.now_ns() > end_ns or lost_ns() > most_ns,
+            )
+        except RemedyLost as lost:
+            why = str(lost)
+        self.budget.prepared[choice] = why is None
+        self.budget.enter(max(0.0, lost_ns()), speed)
 
     def sure_speed(self) -> float:
         """What is kept surely gains, as a factor on the job's own speed."""
@@ -252,9 +286,7 @@ class _LiveTuning:
             )
         except NotApplied as refused:
             self.settle()
-            if refused.code is RefusalCode.NOT_MET:
-                self.not_met.append(against)
-            self.end(against, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
+            self.refuse(against, refused)
             return
         if self.has_lost(found):
             self.trial(candidate, slot_ns)
@@ -268,6 +300,11 @@ class _LiveTuning:
         else:
             self.settle()
             self.end(against, "undone", found.why + _priced(found), found)
+
+    def refuse(self, candidate: Candidate, refused: NotApplied) -> None:
+        if refused.code is RefusalCode.NOT_MET:
+            self.not_met.append(candidate)
+        self.end(candidate, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
 
     def against(self, candidate: Candidate, replaced: Sequence[Choice]) -> Candidate:
         """The candidate with its prediction against what it would replace, as its achieved gain will be."""

@@ -63,6 +63,7 @@ class TuningBudget:
     bench: JobUnderTest
     board: ArmSwitch
     settings: TuneSettings
+    prepared: dict[Choice, bool] = field(default_factory=dict)  # whether another process has compiled it
     switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
     began_ns: int = field(init=False)
     _counted_ns: int = field(init=False)  # until when losses and gains were entered
@@ -122,7 +123,15 @@ class TuningBudget:
 
     def price_ns(self, choice: Choice) -> int:
         """What switching it on for the first time is expected to cost."""
-        return 0 if choice in self.board.warm else int(1e9 * choice.listed.price_s)
+        price_s, beside_s = choice.listed.price_s, choice.listed.beside_s
+        if beside_s is not None and not self.prepared.get(choice):
+            price_s = beside_s
+        return 0 if choice in self.board.warm else int(1e9 * price_s)
+
+    def to_prepare(self, choice: Choice) -> bool:
+        """Whether another process may take most of its price from the job."""
+        cold = choice not in self.board.warm and choice not in self.prepared
+        return cold and choice.listed.beside_s is not None
 
     def needed_ns(self, choice: Choice, step_ns: float) -> int:
         """The shortest time in which a trial can end with an answer."""

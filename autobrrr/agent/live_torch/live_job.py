@@ -32,6 +32,10 @@ class Job:
         """Told how long a remedy held a step up from within, to compile a call of it."""
         self.planned = False
         """Whether the remedy which is being applied stands in a recipe that the job was started with."""
+        self.prepares = False
+        """Whether the remedy which is being applied only shows what it would compile."""
+        self.emit: Callable[[dict[str, object]], None] = lambda event: None
+        """Sends an event to the sidecar, from any thread."""
 
     @property
     def optimizers(self) -> list[object]:

@@ -60,7 +60,7 @@ class TrainLoop:
     ) -> None:
         self.torch = torch
         self.job = Job(torch)
-        self.job.held_up = self._held_up
+        self.job.held_up, self.job.emit = self._held_up, emit
         self.active = active
         self.steps = StepPattern()
         self.phases = PhaseClock()
@@ -238,10 +238,11 @@ class TrainLoop:
         allowed: Sequence[str] | None,
         *,
         together: bool = False,
+        prepare: bool = False,
     ) -> AppliedRemedy:
         """Switch a remedy on, between two steps; see `ActiveRemedies.apply`. Raises Refused."""
         self.hooks_off()
-        return self.active.apply(self.job, name, options, allowed=allowed, together=together)
+        return self.active.apply(self.job, name, options, allowed=allowed, together=together, prepare=prepare)
 
     def undo(self, applied: AppliedRemedy) -> str | None:
         """Undo a remedy between two steps. Returns why it failed, or None."""

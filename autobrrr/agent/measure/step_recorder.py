@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
+from ..job_facts import package_folders
 from ..live_torch.dispatch_modes import unwatched
 from ..live_torch.torch_log import RECORDER, quiet
 from ..live_torch.torch_types import Tensor
@@ -68,7 +68,7 @@ class StepRecorder:
         """Makes the event with the file's descriptor; the file has no name any more."""
         record, self._record = self._record, None
         threads = self._torch.get_num_threads()
-        paths = [os.path.dirname(os.path.dirname(str(self._torch.__file__))), *_packages()]
+        paths = package_folders(self._torch)
 
         def make() -> Sent:
             steps = [(ns, _times(step, floors), step.held_ns) for ns, step in timed[-MOST_TIMED:]]
@@ -124,8 +124,3 @@ def _state(torch: ModuleType, loop: TrainLoop) -> list[Tensor]:
                 found += [each for each in state.values() if isinstance(each, torch.Tensor)]
     found += [each.grad for each in _weights(loop) if each.grad is not None]
     return list({id(each): each for each in found}.values())
-
-
-def _packages() -> list[str]:
-    """Where installed packages lie; never the script's own folder, whose modules would run once more."""
-    return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]

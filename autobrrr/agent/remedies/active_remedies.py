@@ -115,12 +115,14 @@ class ActiveRemedies:
         planned: bool = False,
         allowed: Sequence[str] | None = None,
         together: bool = False,
+        prepare: bool = False,
     ) -> AppliedRemedy:
         """Apply a remedy now.
 
         Args:
             allowed: Exactness classes that it may have on this job; None: any.
             together: All ranks of the job do so at this step.
+            prepare: It only shows what it would compile, until it is undone.
 
         Raises:
             Refused: unknown, options that don't fit, a target that another remedy holds or the job's compiled
@@ -155,7 +157,7 @@ class ActiveRemedies:
             if why is not None:
                 raise Refused(why)
             self.memory.begin()
-            job.planned = planned
+            job.planned, job.prepares = planned, prepare
             with warnings.catch_warnings():  # torch's own imports warn
                 warnings.simplefilter("ignore")
                 undo = remedy.apply(job, options)

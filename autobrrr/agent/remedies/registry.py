@@ -127,6 +127,7 @@ class Remedy:
     only_predicted: bool = False  # only where the diagnosis predicts a gain, or by name
     warm_up_steps: int = 0  # steps that a first switching on may take long; they are its price
     price_s: float = 0.0  # what those steps usually take
+    beside_s: float | None = None  # what they take once another process has filled torch's cache
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
     takes: Takes | None = None  # bytes at its peak where the parameters lie, beside the job's own
     host_takes: Takes | None = None  # bytes of the host's memory beside those, with its default options

@@ -8,35 +8,27 @@ job's user, below everything in priority.
 from __future__ import annotations
 
 import contextlib
-import marshal
 import os
-import signal
 import subprocess
 import threading
-import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 import msgspec
 
-from autobrrr.agent.live_torch import available_memory
-from autobrrr.attach import job_roles
-from autobrrr.attach.bundle import bundle_loader, code_bundle
-from autobrrr.attach.job_python import job_python, run_bounded
 from autobrrr.machine import procfs
 from autobrrr.records import OpWork, ShadowProbe
 from autobrrr.records.record_base import Record, as_record
+from autobrrr.sidecar.process.job_program import NotRun, run_beside
 from autobrrr.sidecar.session.window_reader import Call, no_trace
 
-PACKAGES = ("", ".agent", ".agent.audit", ".agent.wire", ".op_replay")
 MODULES = (  # each after what it imports
     ".agent.wire.recording",
     ".agent.audit.op_flops",
-    *(f".op_replay.{name}" for name in ("step_record", "call_work", "player", "replay")),
+    *(f".op_replay.{name}" for name in ("background", "step_record", "call_work", "player", "replay")),
 )
 TIMEOUT_S = 90.0
-LEAST_FREE = 1 << 30  # bytes; torch takes 0.2 GiB, a long record half of one: a full group may end the job
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins
 # What decides how torch computes and takes memory there.
 VARIABLES = (
@@ -56,18 +48,6 @@ class StepReplay(Record, frozen=True, kw_only=True):
 OnReplay = Callable[[StepReplay], None]
 Replay = Callable[[Mapping[str, object], int | None, OnReplay], None]
 Handed = tuple[bytes, OnReplay]  # a recording
-
-# Run by the job's interpreter with `-I -S`: the modules come first on standard input, then the recording.
-_PROGRAM = """
-import marshal, sys, types, zlib
-given = sys.stdin.buffer
-for name, body in marshal.loads(zlib.decompress(given.read(int(given.readline())))):
-    name = "autobrrr" + name
-    last = sys.modules[name] = types.ModuleType(name)
-    last.__path__, last.__package__ = [], name.rpartition(".")[0] if body else name
-    exec(compile(body, "<" + name + ">", "exec", dont_inherit=True), vars(last))
-last.main()
-"""
 
 
 class StepReplayer:
@@ -147,37 +127,12 @@ def replayed(
     Raises:
         OSError, SubprocessError, MsgspecError: the process can't be run, failed, or told nonsense.
     """
-    python, torch = job_python(pid), job_roles.torch_of(pid)
-    if python is None:
-        return _abstained("the job's own Python can't be run from here")
-    free = available_memory.host_bytes(root)
-    if free is not None and free < LEAST_FREE:
-        return _abstained(f"a replay needs {LEAST_FREE >> 20} MiB of memory, {free >> 20} MiB are free")
-    files = [(name, code_bundle.PACKAGE.joinpath(*name.split(".")).with_suffix(".py")) for name in MODULES]
-    sources = [*((name, b"") for name in PACKAGES), *((name, file.read_bytes()) for name, file in files)]
-    modules = zlib.compress(marshal.dumps(sources, bundle_loader.MARSHAL_VERSION))  # a pipe holds them all
-
-    def given(process: subprocess.Popen[bytes]) -> bytes:
-        if process.stdin is not None:
-            process.stdin.write(b"%d\n" % len(modules) + modules)
-            process.stdin.flush()
-        return recording(process)
-
     variables = {name: str(value.raw) for name, value in procfs.environ(pid, VARIABLES).items()}
-    folders = [] if torch is None else [os.path.dirname(torch.folder.raw)]
-    done = run_bounded(
-        [python.name, "-I", "-S", "-B", "-c", _PROGRAM, *folders],
-        input=given,
-        timeout=TIMEOUT_S,
-        executable=python.program,
-        env={**variables, **dict(python.variables), **PASSIVE},
-        cwd="/",
-    )
-    if done.returncode == -signal.SIGKILL:
-        return _abstained("the replay was stopped: a tuning began, or memory ran short")
-    if done.returncode:
-        return _abstained("the replay of the recorded step failed")
-    return as_record(msgspec.json.decode(done.stdout), StepReplay)
+    try:
+        said = run_beside(pid, MODULES, recording, TIMEOUT_S, variables={**variables, **PASSIVE}, root=root)
+    except NotRun as why:
+        return _abstained(f"the step can't be replayed: {why}")
+    return as_record(msgspec.json.decode(said), StepReplay)
 
 
 def _abstained(why: str) -> StepReplay:

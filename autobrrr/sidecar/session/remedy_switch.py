@@ -73,8 +73,14 @@ class RemedySwitch:
         options: Mapping[str, object],
         on_done: OnSwitched,
         allowed: Sequence[str] | None = None,
+        *,
+        prepare: bool = False,
     ) -> None:
-        """Switch one on at the next boundary, unless its class on this job is none of those allowed."""
+        """Switch one on at the next boundary, unless its class on this job is none of those allowed.
+
+        Args:
+            prepare: It only shows what it would compile, until it is undone; see `Session.graphs`.
+        """
 
         def is_on(done: Switched) -> str:
             if done.token is not None:
@@ -85,7 +91,7 @@ class RemedySwitch:
             return f"{remedy} is on"
 
         classes = {} if allowed is None else {"allowed": list(allowed)}
-        self._order("apply", on_done, is_on, remedy=remedy, options=dict(options), **classes)
+        self._order("apply", on_done, is_on, remedy=remedy, options=dict(options), prepare=prepare, **classes)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch one off at the next boundary."""

@@ -34,6 +34,7 @@ from autobrrr.records import (
 )
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
+from autobrrr.sidecar.process.cache_filler import graphs_in
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, State
 from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
 from autobrrr.sidecar.session.collected import Collected
@@ -69,6 +70,7 @@ class Session:
         say: Gets every line of narration.
         read_window: Reads the trace of a profiler window, and hands the window back later.
         replay: Replays a recorded step, and hands the probe back later.
+        graphs: What a compiling remedy has shown last of what it would compile, or why it did not.
         watch_thread: Takes the thread that trains, as the target sees it, once a step has shown it.
     """
 
@@ -93,6 +95,7 @@ class Session:
         self.read_window: Read | None = None
         self.replay: Replay | None = None
         self.stop_replay: Callable[[], None] = lambda: None
+        self.graphs: bytes | str = "the job has shown no graphs"
         self.watch_thread: Callable[[int], object] = lambda tid: None
         self._sees_each_step = False  # what it holds, while the tuner compares
         self._stamping: Mapping[str, int] | None = None  # as the agent was last asked to
@@ -191,6 +194,9 @@ class Session:
                 if self._state is State.TUNING:  # what is compared must not share its CPUs with us
                     told = {"why": "a tuning began"}
                 self.replay(told if isinstance(told, dict) else {}, file, self._took_replay)
+                return
+            if name == "graphs":
+                self.graphs = str(event.get("why")) if file is None else graphs_in(file)
                 return
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:

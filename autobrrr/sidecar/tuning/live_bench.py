@@ -23,6 +23,7 @@ from autobrrr.records import Diagnosis, JobFacts, Reverted, Trial, TuneProgress,
 from autobrrr.records.busy_words import crowd_words
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, TuneRequest, highest
 from autobrrr.records.wire_answers import ActiveRemedy
+from autobrrr.sidecar.process.cache_filler import fill_cache
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
@@ -110,13 +111,28 @@ class LiveBench:
         return list(self._session.active.on.values())
 
     def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
-        done = self._switch_on(lambda reply: self._session.active.apply(remedy, options, reply))
+        applied = self._applied(lambda reply: self._session.active.apply(remedy, options, reply))
+        self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
+        return applied
+
+    def _applied(self, start: Callable[[Callable[[Switched], None]], None]) -> SwitchedOn:
+        done = self._switch_on(start)
         if done.why is not None or done.token is None:
             self._check()
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
-        self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
-        seq = done.seq if done.seq is not None else self.next_seq()
-        return SwitchedOn(token=done.token, seq=seq)
+        return SwitchedOn(token=done.token, seq=done.seq if done.seq is not None else self.next_seq())
+
+    def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
+        if self.facts.on_cuda:
+            return "what a device runs is compiled in the job alone"
+        shows = self._applied(lambda reply: self._session.active.apply(remedy, options, reply, prepare=True))
+        self.steps(shows.seq, REGISTRY[remedy].warm_up_steps, int(SWITCH_S * SECOND_NS))
+        self.undo(shows.token)
+        graphs = self._ask(lambda: self._session.graphs)
+        if isinstance(graphs, str):
+            return graphs
+        pid = self._session.findings.pid
+        return fill_cache(pid, graphs, lambda: self.cancelled() or stop())
 
     def undo(self, token: int) -> int:
         if token in self.lost():

@@ -1,6 +1,6 @@
 """A simulated job for the tuner: noise that clings, drift, slow steps, evaluations; no real time passes."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import get_args
@@ -135,6 +135,9 @@ class SimulatedJob:
             self.history.append(("undo", name))
         self._arm, self._changed = self._arm + 1, True
         return self._count
+
+    def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
+        return "nothing is compiled here"
 
     def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
         peaks, self._peaks = self._peaks, {}

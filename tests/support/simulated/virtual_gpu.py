@@ -5,7 +5,7 @@ device will be through. It implements `tuner.job_under_test.JobUnderTest`, so th
 and tuning run on it. Times are nanoseconds.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -151,6 +151,9 @@ class VirtualGpuJob:
 
     def lost(self) -> Mapping[int, str]:
         return {}
+
+    def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
+        return "nothing is compiled here"
 
     def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
         return MemoryPeaks()

@@ -259,4 +259,4 @@ def test_no_replay_begins_where_memory_is_short(tmp_path: Path) -> None:
     root = MemoryRoot(tmp_path, limit_mib=900).folder
     told = step_replayer.replayed(os.getpid(), lambda process: b"", root)
     assert told.probe is not None
-    assert told.probe.why == "a replay needs 1024 MiB of memory, 900 MiB are free"
+    assert told.probe.why == "the step can't be replayed: it needs 1024 MiB of memory, 900 MiB are free"

@@ -39,6 +39,7 @@ from ..model_calls.call_layers import (
     trained_roots,
 )
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
+from .cache_graphs import CacheGraphs
 from .compiler_traces import CompilerTraces, SaidByCompiler
 
 TARGET = ("module.code",)
@@ -46,7 +47,8 @@ WARM_UP_STEPS = 3
 MOST_WORKERS = 4  # torch's own number is the cores, up to 32: each imports torch, beside the job's loaders
 SECOND_ORDER = re.compile(r"\bcreate_graph\s*=\s*(?!False\b)")
 COMPILER_BYTES = 256 << 20  # for each process that compiles and once more: 750 MiB were seen of two
-PRICE_S = 25.0  # measured: 18 s for a small model with nothing of it in torch's cache on disk
+PRICE_S = 25.0  # measured: 9 to 30 s for small models with nothing of them in torch's cache on disk
+BESIDE_S = 3.0  # measured: 1.2 to 1.6 s once the cache is full, and up to 1 s to show the graphs
 DYNAMIC = Option(
     name="dynamic",
     kind="bool",
@@ -103,6 +105,7 @@ _compiling(
     options=(DYNAMIC,),
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S,
+    beside_s=BESIDE_S,
     takes=one_more_step,
 )(partial(_whole, "default"))
 
@@ -114,6 +117,7 @@ _compiling(
     options=(DYNAMIC,),
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S / 2,
+    beside_s=BESIDE_S,
     takes=one_more_step,
 )
 def regional(job: Job, options: Mapping[str, object]) -> Undo:
@@ -162,12 +166,15 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         ("torch._inductor.config", "compile_threads", _workers()),
     ]
     watch = CompileWatch(modules)
+    graphs = CacheGraphs(torch, _options(mode)) if job.prepares else None
     with ExitStack() as undo:
+        if graphs is not None:
+            undo.callback(job.emit, {"finish": graphs.sent})
         undo.callback(watch.end)
         for module in modules:
             if mode == "reduce-overhead":
                 undo.callback(hold_gradients(module))
-            compiled = _compiled(torch, module, mode, dynamic=dynamic)
+            compiled = _compiled(torch, module, mode, graphs, dynamic=dynamic)
             undo.callback(lead_through(module, Rank.CODE, partial(_layer, job, hook_dicts(module), compiled)))
         for place in _in_force(settings):
             undo.enter_context(place)
@@ -252,13 +259,20 @@ def _workers() -> int:
     return min(int(getattr(inductor_config, "compile_threads", None) or 1), MOST_WORKERS)
 
 
-def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool | None) -> Call:
-    """The module's call under `torch.compile`; nothing is compiled before it is called."""
+def _options(mode: str) -> dict[str, object]:
+    """Inductor's options for a mode of `torch.compile`."""
     import torch._inductor as inductor  # the job's own: it is in sys.modules
 
     options = dict(inductor.list_mode_options(mode)) if mode != "default" else {}
-    options["fallback_random"] = True  # dropout draws the numbers that it would draw eagerly
-    compiled: Call = torch.compile(_entry(type(module)), dynamic=dynamic, options=options)
+    return {**options, "fallback_random": True}  # dropout draws the numbers that it would draw eagerly
+
+
+def _compiled(
+    torch: ModuleType, module: Module, mode: str, graphs: CacheGraphs | None, *, dynamic: bool | None
+) -> Call:
+    """The module's call under `torch.compile`; nothing is compiled before it is called."""
+    entry, how = _entry(type(module)), {"options": _options(mode)} if graphs is None else {"backend": graphs}
+    compiled: Call = torch.compile(entry, dynamic=dynamic, **how)
     remembered = weakref.ref(module)
 
     def call(*args: object, **kwargs: object) -> object:

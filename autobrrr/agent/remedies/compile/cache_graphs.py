@@ -1,0 +1,99 @@
+"""The graphs of a model for torch's compile cache, which another process fills beside the job.
+
+Dynamo reads the model's code as for any `torch.compile`. Here the graphs run eagerly and are pickled, with
+all that torch's key to its cache depends on. The job compiles them once the cache has them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from ...job_facts import package_folders
+from ...live_torch.job_signals import Ours
+
+VARIABLES = ("CC", "CXX", "HOME", "LOGNAME", "PATH", "TMPDIR", "USER")  # where a compiler is, and puts things
+
+
+class CacheGraphs:
+    """A backend of `torch.compile`.
+
+    Args:
+        options: Of inductor, as the remedy gives them.
+    """
+
+    def __init__(self, torch: ModuleType, options: Mapping[str, object]) -> None:
+        self._torch, self._options = torch, dict(options)
+        self._graphs: list[bytes] = []
+        self._state: dict[str, object] = {}  # as the first was found: the remedy has settings of its own
+        self._failures: list[str] = []
+
+    def __call__(self, graph: Any, inputs: Sequence[object]) -> Any:
+        with Ours(Exception, told=self._failed):
+            self._state = self._state or _state(self._torch)
+            self._graphs.append(pickle.dumps(_told(self._torch, graph, inputs)))
+        return graph.forward
+
+    def _failed(self, error: Exception) -> None:
+        self._failures.append(f"a graph of the model can't be copied: {type(error).__name__}: {error}"[:200])
+
+    def sent(self) -> tuple[dict[str, object], int | None]:
+        """The event, and an open file with the graphs, which the sender closes."""
+        if self._failures or not self._graphs:
+            return {"event": "graphs", "why": (*self._failures, "the model was not called")[0]}, None
+        around = {name: self._state.pop(name) for name in ("variables", "paths")}
+        kept = {**self._state, "options": self._options, "graphs": self._graphs}
+        fd = os.memfd_create("autobrrr-graphs", os.MFD_CLOEXEC)
+        with open(fd, "wb", closefd=False) as file:
+            pickle.dump(around, file)
+            pickle.dump(kept, file)
+        return {"event": "graphs", "fd": True}, fd
+
+
+def _state(torch: ModuleType) -> dict[str, object]:
+    """What holds for all graphs."""
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    variables = {name: os.environ[name] for name in os.environ if name in VARIABLES or "TORCH" in name}
+    return {
+        "functorch": functorch.save_config(),
+        "inductor": inductor.save_config(),
+        "variables": {**variables, "TORCHINDUCTOR_CACHE_DIR": cache_dir()},
+        "paths": package_folders(torch),
+        "threads": torch.get_num_threads(),
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "dtype": torch.get_default_dtype(),
+    }
+
+
+def _told(torch: ModuleType, graph: Any, inputs: Sequence[object]) -> dict[str, object]:
+    """One graph, and what dynamo hangs on its nodes: pickling leaves that out, and the key needs it."""
+    from torch._subclasses import FakeTensor
+    from torch.fx._graph_pickler import GraphPickler, Options
+
+    def apart(value: object) -> object:
+        return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
+
+    places = graph.graph.find_nodes(op="placeholder")
+    fakes = [place.meta["example_value"] for place in places]
+    with torch._guards.TracingContext.get().fake_mode, torch.no_grad():
+        for node in graph.graph.nodes:
+            if (
+                node.op != "placeholder" and "example_value" in node.meta
+            ):  # with its history it can't be pickled
+                node.meta["example_value"] = apart(node.meta["example_value"])
+    options = Options(ops_filter=None, node_metadata_key_filter="example_value".__eq__)
+    return {
+        "graph": GraphPickler.dumps((graph, fakes), options),
+        "sources": [place._dynamo_source for place in places],
+        "names": graph._param_name_to_source,
+        "static": [place.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") for place in places],
+        "dynamic": any(isinstance(each, FakeTensor) for each in inputs),
+        "autocast": torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
+    }

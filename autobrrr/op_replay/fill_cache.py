@@ -1,0 +1,79 @@
+"""Compiles the graphs of a job into torch's cache, in a process beside it: runs in the job's own Python.
+
+In: what `agent.remedies.compile.cache_graphs` has pickled. Out: `{"compiled": graphs}` as JSON. Graphs must
+come to the very key under which the job will ask for them, so what decides it is set as it is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from types import ModuleType
+from typing import Any
+
+from .background import give_way
+
+PYTHON_CODE = ("_code", "_lineno_map", "_prologue_start")  # of a graph: made anew, in the order of the job
+
+
+def compiled(torch: ModuleType, given: Mapping[str, Any]) -> int:
+    """Compile all graphs; returns their number."""
+    import torch._functorch.aot_autograd as autograd
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+    from torch._inductor.compile_fx import compile_fx
+
+    functorch.load_config(given["functorch"])
+    inductor.load_config(given["inductor"])
+    torch.set_num_threads(given["threads"])
+    torch.set_float32_matmul_precision(given["precision"])
+    torch.use_deterministic_algorithms(given["deterministic"])
+    torch.set_default_dtype(given["dtype"])
+    whole = autograd.AOTConfig
+    for pickled in given["graphs"]:
+        told = pickle.loads(pickled)
+        graph, fakes, mode = _graph(torch, told)
+        # Fake inputs look dynamic to torch; the job's are real, and fixed where dynamo found them so.
+        autograd.AOTConfig = lambda dynamic=told["dynamic"], **fields: whole(
+            **{**fields, "dynamic_shapes": dynamic}
+        )
+        dtype = told["autocast"]
+        cast = torch.autocast("cpu", dtype) if dtype is not None else nullcontext()
+        with cast, torch._guards.tracing(torch._guards.TracingContext(mode)):
+            compile_fx(graph, fakes, config_patches=given["options"])
+    return len(given["graphs"])
+
+
+def _graph(torch: ModuleType, told: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
+    """A graph as dynamo made it, its fake inputs and their mode."""
+    from torch._subclasses import FakeTensorMode
+    from torch.fx._graph_pickler import GraphPickler
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    graph, fakes = GraphPickler.loads(told["graph"], mode)
+    type(graph).__name__ = "GraphModule"
+    for name in PYTHON_CODE:
+        vars(graph).pop(name, None)
+    graph._backend_id = None
+    graph._param_name_to_source = told["names"]
+    places = graph.graph.find_nodes(op="placeholder")
+    for place, source, static in zip(places, told["sources"], told["static"], strict=True):
+        place._dynamo_source = source
+        place.meta["tensor_dict"] = {} if static is None else {"_dynamo_static_input_type": static}
+    return graph, fakes, mode
+
+
+def main() -> None:
+    """Read two pickles from standard input: where the job finds torch and a compiler, then the graphs."""
+    give_way()
+    around = pickle.load(sys.stdin.buffer)
+    os.environ.update(around["variables"])  # torch reads some as it is imported
+    sys.path += around["paths"]
+    import torch
+
+    json.dump({"compiled": compiled(torch, pickle.load(sys.stdin.buffer))}, sys.stdout)
