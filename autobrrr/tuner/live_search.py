@@ -251,7 +251,7 @@ class _LiveTuning:
             )
         except RemedyLost as lost:
             why = str(lost)
-        self.budget.prepared[choice] = why is None
+        self.budget.prepared[choice] = why or ""
         self.budget.enter(max(0.0, lost_ns()), speed)
 
     def sure_speed(self) -> float:

@@ -63,7 +63,9 @@ class TuningBudget:
     bench: JobUnderTest
     board: ArmSwitch
     settings: TuneSettings
-    prepared: dict[Choice, bool] = field(default_factory=dict)  # whether another process has compiled it
+    prepared: dict[Choice, str] = field(
+        default_factory=dict
+    )  # why no other process has compiled it; "": it has
     switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
     began_ns: int = field(init=False)
     _counted_ns: int = field(init=False)  # until when losses and gains were entered
@@ -148,7 +150,9 @@ class TuningBudget:
             speed: What is kept surely gains, as a factor.
         """
         remedy, price_ns = candidate.choice.remedy, self.price_ns(candidate.choice)
-        pause = f"needs a {price_ns / 1e9:.0f} s pause"
+        alone = self.prepared.get(candidate.choice)
+        why = f" (nothing was compiled beside the job: {alone})" if alone else ""
+        pause = f"needs a {price_ns / 1e9:.0f} s pause{why}"
         foreseen = min(candidate.interval or (candidate.predicted or 1.0,))
         if remedy not in self.settings.only:
             if price_ns and self.may_lose_ns(speed * max(1.0, foreseen), price_ns) < 0:

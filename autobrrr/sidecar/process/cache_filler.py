@@ -46,7 +46,9 @@ def fill_cache(pid: int, graphs: bytes, stop: Callable[[], bool]) -> str | None:
     thread = threading.Thread(target=work, name="compile", daemon=True)
     thread.start()
     while thread.is_alive():
-        if stop() and processes:
+        if processes and stop():
             processes[0].kill()
+            why.append("it took too long, or slowed training down")
+            stop = bool  # once is enough
         thread.join(LOOK_S)
     return why[0] if why else None

@@ -88,10 +88,12 @@ class RemedySwitch:
                 self.on[done.token] = ActiveRemedy(
                     token=done.token, remedy=remedy, options=dict(options), class_=done.class_, reach=reach
                 )
-            return f"{remedy} is on"
+            return f"{remedy} shows what it would compile" if prepare else f"{remedy} is on"
 
-        classes = {} if allowed is None else {"allowed": list(allowed)}
-        self._order("apply", on_done, is_on, remedy=remedy, options=dict(options), prepare=prepare, **classes)
+        more = ({} if allowed is None else {"allowed": list(allowed)}) | (
+            {"prepare": True} if prepare else {}
+        )
+        self._order("apply", on_done, is_on, remedy=remedy, options=dict(options), **more)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch one off at the next boundary."""

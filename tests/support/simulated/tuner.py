@@ -19,6 +19,8 @@ from support.sessions.sidecar import job_facts
 CHUNK = 4096
 CLASSES: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
 
+NO_PROCESS = "no process can"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
@@ -31,6 +33,8 @@ class Effect:
     pause_ns: int = 0
     host_bytes: int | None = None  # the most memory of the job with it
     warm_up_ns: int = 0  # what the first step takes longer, when it goes on for the first time
+    compiles_ns: int | None = None  # what that takes in a process beside the job; None: none can
+    slowed: float = 1.0  # factor on speed beside that process
 
 
 NOTHING = Effect()
@@ -82,6 +86,7 @@ class SimulatedJob:
         self._pause_ns = 0
         self._stall_ns = 0
         self._warm: set[str] = set()
+        self._compiled: set[str] = set()  # beside the job
         self._tokens = 0
         self.on: dict[
             int, tuple[str, str, int]
@@ -120,7 +125,7 @@ class SimulatedJob:
         self._pause_ns = effect.pause_ns
         if remedy not in self._warm:
             self._warm.add(remedy)
-            self._stall_ns = effect.warm_up_ns
+            self._stall_ns = effect.warm_up_ns // (10 if remedy in self._compiled else 1)
         return SwitchedOn(token=self._tokens, seq=self._count)
 
     def undo(self, token: int) -> int:
@@ -137,7 +142,18 @@ class SimulatedJob:
         return self._count
 
     def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
-        return "nothing is compiled here"
+        effect = self._effect(remedy, self._key(remedy, options))
+        if effect.compiles_ns is None:
+            return NO_PROCESS
+        end_ns, usual_ns = self._clock_ns + effect.compiles_ns, self.base_ns
+        self.base_ns = usual_ns / effect.slowed
+        while self._clock_ns < end_ns and not stop():
+            self._run(1)
+        self.base_ns = usual_ns
+        if self._clock_ns < end_ns:
+            return "it was stopped"
+        self._compiled.add(remedy)
+        return None
 
     def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
         peaks, self._peaks = self._peaks, {}

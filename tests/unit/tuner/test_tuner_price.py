@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -10,11 +12,12 @@ from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning
 from autobrrr.tuner.candidate_space import Choice, candidates
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import WINDOW_NS, TuneSettings
-from support.simulated.tuner import Effect, SimulatedJob, verdict
+from support.simulated.tuner import NO_PROCESS, Effect, SimulatedJob, verdict
 
 SECOND_NS = 1_000_000_000
 COMPILE = "compile.default"
 PRICE_S = REGISTRY[COMPILE].price_s
+DEAR = f"needs a {PRICE_S:.0f} s pause (nothing was compiled beside the job: {NO_PROCESS})"
 HELPS = Effect(speed=1.3, warm_up_ns=12 * SECOND_NS)
 USUAL: tuple[ExactnessClass, ...] = ("bitwise", "rounding")
 
@@ -36,11 +39,31 @@ def only_trial(found: Tuning) -> Trial:
 
 def test_the_stall_is_announced_waited_for_and_left_out_of_the_gain() -> None:
     found, told = tuned(SimulatedJob(effects={COMPILE: HELPS}))
-    assert f"training pauses for about {PRICE_S:.0f} s" in told[0].text
+    assert f"training pauses for about {PRICE_S:.0f} s" in told[1].text
     assert found.kept == [COMPILE]
     assert found.interval is not None
     assert found.interval[0] <= 1.3 <= found.interval[1]
     assert "training paused for 12.0 s" in only_trial(found).why
+
+
+def test_what_another_process_compiles_costs_training_little() -> None:
+    beside = replace(HELPS, compiles_ns=20 * SECOND_NS)
+    job = SimulatedJob(effects={COMPILE: beside})
+    found, told = tuned(job, budget_s=120)
+    assert "training goes on" in told[0].text
+    assert "training pauses for about 3 s" in told[1].text
+    assert found.kept == [COMPILE]
+    assert "training paused for 1.2 s" in only_trial(found).why
+
+
+def test_a_process_that_slows_training_too_much_is_stopped() -> None:
+    crawls = replace(HELPS, compiles_ns=100 * SECOND_NS, slowed=0.5)
+    job = SimulatedJob(effects={COMPILE: crawls})
+    found = tune(job, verdict=verdict(compile_default=1.04), settings=TuneSettings(budget_ns=120 * SECOND_NS))
+    trial = next(each for each in found.trials if each.remedy == COMPILE)
+    assert trial.outcome == "skipped"
+    assert f"needs a {PRICE_S:.0f} s pause (nothing was compiled beside the job: it was stopped)" in trial.why
+    assert job.now_ns() < 60 * SECOND_NS  # half of what it took was lost: 6 s may be
 
 
 def test_it_is_paid_once_however_often_it_is_switched() -> None:
@@ -54,7 +77,7 @@ def test_without_the_time_for_it_it_is_skipped_and_says_how_much_would_do() -> N
     job = SimulatedJob(effects={COMPILE: HELPS})
     found, _ = tuned(job, budget_s=0.9 * PRICE_S)
     assert only_trial(found).outcome == "skipped"
-    assert f"needs a {PRICE_S:.0f} s pause; rerun with --for " in only_trial(found).why
+    assert f"{DEAR}; rerun with --for " in only_trial(found).why
     assert job.history == []
 
 
@@ -153,7 +176,7 @@ def test_training_pauses_for_long_only_for_a_likely_gain_or_a_name(
         assert trial.outcome == "kept"
     else:
         assert trial.outcome == "skipped"
-        assert trial.why == f"needs a 25 s pause and {reason}; --only {COMPILE} tries it"
+        assert trial.why == f"{DEAR} and {reason}; --only {COMPILE} tries it"
         assert ("apply", COMPILE) not in job.history
 
 

@@ -82,11 +82,12 @@ def _told(torch: ModuleType, graph: Any, inputs: Sequence[object]) -> dict[str, 
 
     places = graph.graph.find_nodes(op="placeholder")
     fakes = [place.meta["example_value"] for place in places]
-    with torch._guards.TracingContext.get().fake_mode, torch.no_grad():
+    for fake in (each for each in fakes if isinstance(each, FakeTensor)):
+        fake.grad = None  # can't be pickled, nor can a tensor's history
+    mode = next(each.fake_mode for each in fakes if isinstance(each, FakeTensor))
+    with mode, torch.no_grad():
         for node in graph.graph.nodes:
-            if (
-                node.op != "placeholder" and "example_value" in node.meta
-            ):  # with its history it can't be pickled
+            if node.op != "placeholder" and "example_value" in node.meta:
                 node.meta["example_value"] = apart(node.meta["example_value"])
     options = Options(ops_filter=None, node_metadata_key_filter="example_value".__eq__)
     return {
