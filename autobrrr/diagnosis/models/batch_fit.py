@@ -2,8 +2,8 @@
 
 t(B) is a whole step, by the lower quartile of its replays. Other processes only ever lengthen a replay: a
 size counts where its fastest quarter agrees, whatever the slower ones took. Guards: enough such sizes,
-linearity. Two sizes, B and 2B, are enough where what they show is far from every limit: nothing checks
-their line. The prediction for 2B is shown only where they pass.
+linearity. The prediction for 2B is shown only where they pass. Two sizes, B and 2B, are enough for it and for
+a fixed part that is far from every limit: nothing checks their line.
 """
 
 from __future__ import annotations
@@ -80,24 +80,21 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
         )
         return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
     share = min(1.0, max(0.0, fixed_ns / times[probe.batch]))
+    ratio, interval = _doubled(probe, times)
+    told = BatchProbe(
+        status="ok", batch=probe.batch, points=points, ratio_2x=ratio, ratio_2x_interval=interval
+    )
     if len(times) < thresholds.PROBE_POINTS:
         error = thresholds.TWO_SIZES_ERROR
         if thresholds.EXCLUDED_AT - error < share < thresholds.NAMED_AT + error:
             why = f"two batch sizes can't decide it: about {of_one(share)} of the step does not grow"
-            return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
-    ratio, interval = _doubled(probe, times)
+            return msgspec.structs.replace(told, why=why)
     return BatchFit(
         share=share,
         error=error,
         replays=min(len(point.shadow_ns) for point in probe.points if point.batch in times),
-        probe=BatchProbe(
-            status="ok",
-            batch=probe.batch,
-            points=points,
-            ratio_2x=ratio,
-            fixed_ns=int(max(0.0, fixed_ns)),
-            per_sample_ns=max(0.0, per_sample_ns),
-            ratio_2x_interval=interval,
+        probe=msgspec.structs.replace(
+            told, fixed_ns=int(max(0.0, fixed_ns)), per_sample_ns=max(0.0, per_sample_ns)
         ),
     )
 

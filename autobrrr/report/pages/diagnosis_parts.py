@@ -229,13 +229,14 @@ def _probe(probe: BatchProbe) -> Iterator[pm.Line | pm.PageTable]:
             for each in probe.points
         ]
         yield pm.table("batch probe: step time against batch size", ("#", ":ns", "~-"), rows)
+        found = []
         if probe.fixed_ns is not None and probe.per_sample_ns is not None:
-            fit = f"fixed {duration(probe.fixed_ns)} + {duration(probe.per_sample_ns)} a sample"
-            if probe.ratio_2x is not None:
-                bounds = probe.ratio_2x_interval
-                said = "" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]"
-                fit += f"; twice the batch takes {probe.ratio_2x:.2f}{said} times as long"
-            yield pm.Line(text=fit)
+            found.append(f"fixed {duration(probe.fixed_ns)} + {duration(probe.per_sample_ns)} a sample")
+        if probe.ratio_2x is not None:
+            bounds = probe.ratio_2x_interval
+            said = "" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]"
+            found.append(f"twice the batch takes {probe.ratio_2x:.2f}{said} times as long")
+        yield pm.Line(text="; ".join(found))
     if probe.why or probe.status != "ok":
         yield pm.Line(name="batch probe", text=probe.why or "not measured", tone="muted")
 

@@ -121,8 +121,12 @@ def test_b_and_2b_alone_decide_what_is_far_from_every_limit(fixed: float) -> Non
 
 
 @pytest.mark.parametrize("fixed", [0.16, 0.25, 0.5, 0.59])
-def test_b_and_2b_alone_decide_nothing_near_a_limit(fixed: float) -> None:
-    assert "can't decide it" in refused(probed(factors=(1, 2), fixed=fixed))
+def test_near_a_limit_b_and_2b_alone_tell_their_ratio_but_no_fixed_part(fixed: float) -> None:
+    found = fit_batch(probed(factors=(1, 2), fixed=fixed))
+    assert isinstance(found, BatchProbe)
+    assert found.ratio_2x == pytest.approx(2 - fixed, abs=0.01)
+    assert found.fixed_ns is None
+    assert "can't decide it" in (found.why or "")
 
 
 def test_of_a_long_step_two_replays_of_each_size_are_enough() -> None:
