@@ -72,7 +72,7 @@ class Sizes:
     def expanded(self, shape: Sequence[int], before: Shape, now: Shape) -> Shape:
         """Sizes for an expansion."""
         lead = len(shape) - len(before)
-        fixed = [at >= lead and before[at - lead] != 1 for at in range(len(shape))]
+        fixed = [at >= lead and (before[at - lead], now[at - lead]) != (1, 1) for at in range(len(shape))]
         kept = tuple(now[at - lead] if fixed[at] and size != -1 else size for at, size in enumerate(shape))
         free = [at for at, size in enumerate(shape) if size == self.batch and not fixed[at]]
         if not free or before != now:
@@ -218,14 +218,14 @@ class ReplayedStep:
             self._tensor(value, table)
             if fused and self.shapes[value.number] != value.shape:  # these don't look
                 raise ValueError("what the optimizer updates grows with the batch")
+        if call.name == "aten::select.int":
+            self._selects(call)
         args = tuple(self._argument(call, at, schema[at]) for at in range(len(call.args)))
         self._args[index] = args
         plain, named = self._ready(schema, args, table)
         outputs = list(flat(func(*plain, **named)))
         if call.outputs and len(outputs) > len(call.outputs):
             raise Failed(ONE_BY_ONE)
-        if call.name == "aten::select.int":
-            self._selects(call)
         return outputs
 
     def _selects(self, call: StepCall) -> None:
@@ -233,7 +233,7 @@ class ReplayedStep:
         if source.shape[dim] != self.shapes[source.number][dim]:
             places = self._selected.setdefault((source.number, dim), set())
             places.add(place)
-            if len(places) == source.shape[dim] > 1:
+            if len(places) == source.shape[dim]:
                 raise Failed(ONE_BY_ONE)
 
     def _tensor(self, value: StepValue, table: dict[int, Any]) -> Any:

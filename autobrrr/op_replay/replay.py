@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from statistics import median
+from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
+from ..agent.wire.recording import COLLATING
 from .background import give_way
 from .call_work import work_table
 from .player import ONE_BY_ONE, CallPlayer, ReplayedStep, Shape
@@ -32,7 +34,7 @@ FACTORS = (0.5, 1, 2)  # of B
 SWEEP = (0.25, 0.5, *(1 << power for power in range(7)))
 SWEEP_NS = 400_000_000  # no size is added to a sweep that would take longer once
 SPARED = 0.5  # of the free memory
-UNKNOWN = 0.2  # share of a step that is loading, or Python at length: whether it grows with B nobody knows
+UNKNOWN = 0.2  # share of a step whose growth nobody knows: loading but for items, Python at length
 PICKS = {f"aten::{name}" for name in ("select", "slice", "narrow", "index", "index_select", "unbind")}
 
 
@@ -58,7 +60,9 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
         except (NoAnswer, RuntimeError, MemoryError) as error:
             failed = f"operators fail on made-up data: {type(error).__name__}"
             probe = {"status": "abstained", "why": str(error) if isinstance(error, NoAnswer) else failed}
-        found = found or _alone(torch, program, free_bytes)  # the memory of a failed replay is free by now
+        if not found:  # the calls as they were; the memory of a failed replay is free by now
+            with contextlib.suppress(NoAnswer, RuntimeError, MemoryError):
+                found = _timed(CallPlayer(torch, program, 1), (1,), free_bytes)
         work = _work(torch, program, steps, recording["timed"], found)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         probe = {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200]}
@@ -72,19 +76,11 @@ def _scales(steps: Sequence[TimedStep]) -> None:
         raise NoAnswer("steps differ in what they run")
     # The least: a thread that waits for a CPU looks like Python at length.
     held = min(step.held_ns / step.step_ns for step in steps)
-    loading = min(step.loading_ns / step.step_ns for step in steps)
+    loading = min(step.collating_ns / step.step_ns for step in steps)
     if loading + held > UNKNOWN:
         what = "loading" if loading > held else "Python between operators"
         share = 100 * max(loading, held)
         raise NoAnswer(f"{what} takes {share:.0f} % of the step, and a replay can't scale that")
-
-
-def _alone(torch: ModuleType, program: RecordedStep, free_bytes: int) -> Mapping[str, Any]:
-    """The calls as they were, where nothing can be said of other batches."""
-    try:
-        return _timed(CallPlayer(torch, program, 1), (1,), free_bytes)
-    except (NoAnswer, RuntimeError, MemoryError):
-        return {}
 
 
 def _work(
@@ -120,14 +116,13 @@ def _batch(program: RecordedStep, told: int | None) -> tuple[int, Shape]:
         NoAnswer: the step reads no data, or another size may be B as well. The length of time-first sequences
             also grows without an error, and the answer would be wrong.
     """
-    if told == 1:
-        raise NoAnswer("the batch has one sample, so its dimension can't be found")
+    least = 1 if told == 1 else 2  # dimensions of one are everywhere; where the input says so, they count
     likely: dict[int, float] = {told: LIKE_INPUT} if told is not None else {}
-    said = program.samples - {1}
+    said = {count for count in program.samples if count >= least}
     shapes = [*(value.shape for value in _data(program, told)), *program.random]
     for shape in shapes:
         for size, weight in zip(shape, DIMENSIONS, strict=False):
-            if size > 1:
+            if size >= least:
                 likely[size] = likely.get(size, 0.0) + weight
     places = {prod(shape[:2]) for shape in shapes if shape[:1] == (told,)} - {told}
     for size in list(likely):
@@ -139,7 +134,7 @@ def _batch(program: RecordedStep, told: int | None) -> tuple[int, Shape]:
     if not best:
         raise NoAnswer("the step reads no data that all of its operators take as a batch")
     listed = {told or 0} if all(len(shape) == 1 for shape in shapes if shape[:1] == (told,)) else set()
-    flat = {size for size in places | listed if size > best[0] and size % best[0] == 0}
+    flat = {size for size in places | listed if size > best[0] > 1 and size % best[0] == 0}
     rivals = [size for size in best[1:] if size not in flat and likely[best[0]] < CLEARLY * likely[size]]
     if rivals:
         raise NoAnswer(f"its batch may be {best[0]} or {rivals[0]}")
@@ -172,6 +167,7 @@ class TimedStep:
 
     step_ns: float
     loading_ns: float
+    collating_ns: float  # of it, what is not known to be items; all, where no item was seen
     held_ns: float  # Python at length between operators
     calls: list[Sequence[Any]]  # name, nanoseconds, those of a kernel, phase
 
@@ -183,7 +179,8 @@ def _timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any]
         if by_place is not None:
             calls = [by_place[call.at] for call in program.calls]
             loading_ns = max((one[1] for one in times if one[0].startswith(LOADING)), default=0)
-            found.append(TimedStep(step_ns, loading_ns, held_ns, calls))
+            collating_ns = sum(one[1] for one in times if one[0] == COLLATING) or loading_ns
+            found.append(TimedStep(step_ns, loading_ns, collating_ns, held_ns, calls))
     return found
 
 
@@ -205,7 +202,10 @@ def _timed(player: CallPlayer, factors: Sequence[float], free_bytes: int) -> Map
                     raise NoAnswer(f"a replay at {width} needs {needed >> 20} MiB of memory")
             elif width not in runs and (factor <= 2 or factor * once_ns <= SWEEP_NS):
                 runs[width] = ReplayedStep(player, width)
-                once_ns = once_ns or sum(runs[width].play())
+                if not once_ns:  # by the wall clock: who gets little of a CPU repeats little
+                    began_ns = perf_counter_ns()
+                    runs[width].play()
+                    once_ns = perf_counter_ns() - began_ns
         if any(ONE_BY_ONE in why for why in player.failed.values()):
             raise NoAnswer(ONE_BY_ONE)
         round_ns = max(1, once_ns * sum(runs) / batch)  # at most: little work takes as long at any size

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from ..agent.wire.recording import STATE, WEIGHTS
+from ..agent.wire.recording import COLLATING, STATE, WEIGHTS
 
 LOADING = "enumerate(DataLoader)"
 STEPPING = "Optimizer.step#"
@@ -229,7 +229,7 @@ def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[Sequen
 
     A call that an exception ends, as a checkpoint does where it computes again, is timed, not recorded.
     """
-    rest = [one for one in times if not one[0].startswith(("__start_profile", STEPPING))]
+    rest = [one for one in times if not one[0].startswith(("__start_profile", STEPPING, COLLATING))]
     found: list[Sequence[Any]] = []
     at = left = 0
     for name in names:

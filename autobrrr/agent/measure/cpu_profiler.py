@@ -21,6 +21,7 @@ from typing import Any
 from ..live_torch.job_signals import ANY
 from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..live_torch.torch_types import Abstain
+from ..wire.recording import COLLATING
 
 LOADING = "enumerate(DataLoader)"  # torch's name for a range in which a batch is loaded
 HELD_NS = 300_000  # so long no operator begins or ends: Python has something else to do
@@ -75,15 +76,25 @@ class StepWatch:
             self.end()
 
 
-def profiled(torch: ModuleType) -> Callable[[], tuple[Sequence[Any], int] | None]:
-    """Switch the profiler on; what switches it off and gives this thread's events, and when they began."""
+def profiled(
+    torch: ModuleType, iterator: object | None = None
+) -> Callable[[], tuple[Sequence[Any], int] | None]:
+    """Switch the profiler on; what switches it off and gives this thread's events, and when they began.
+
+    Args:
+        iterator: The DataLoader's. Where it loads item by item in this process, what is no item is a range.
+    """
     autograd, inside = torch.autograd, torch._C._autograd
     plain = torch._C._profiler._ExperimentalConfig()
     config = autograd.ProfilerConfig(autograd.ProfilerState.CPU, False, False, False, False, False, plain)
     inside._enable_profiler_legacy(config)
     began_ns = perf_counter_ns()
+    fetcher = getattr(iterator, "_dataset_fetcher", None)
+    at_once = hasattr(getattr(fetcher, "dataset", None), "__getitems__")
+    ranges = [] if at_once else patched(fetcher, "collate_fn", autograd.profiler.record_function(COLLATING))
 
     def end() -> tuple[Sequence[Any], int] | None:
+        take_off_all(ranges)
         if not autograd._profiler_enabled():
             return None
         threads = inside._disable_profiler_legacy()

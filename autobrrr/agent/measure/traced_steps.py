@@ -89,7 +89,10 @@ class TraceTask:
             return 1  # the next step is counted
         if kind:
             found = self._watch.end()
-            if not boundary.last_flags & UNUSABLE:
+            # A record shows no times: hooks that are being put on leave it as it is.
+            if not boundary.last_flags & (
+                UNUSABLE & ~ring_layout.SETTLING if kind == "recorded" else UNUSABLE
+            ):
                 recorded = self._ended(kind, found, boundary)
         else:
             _check_price((self._calls - calls) * CALL_NS, boundary.last_step_ns)
@@ -155,7 +158,8 @@ class TraceTask:
         if kind in ("timed", "recorded"):
             self._check(boundary.job)
             boundary.mark |= ring_layout.TRACED
-            self._watch.begin(self._recorder.start if kind == "recorded" else partial(profiled, self._torch))
+            timed = partial(profiled, self._torch, boundary.job.iterator)
+            self._watch.begin(self._recorder.start if kind == "recorded" else timed)
 
     def _ended(self, kind: str, found: object, boundary: Boundary) -> bool:
         """Take in what an ordinary step has shown; whether it was recorded."""

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from autobrrr.agent.wire.recording import COLLATING
 from autobrrr.op_replay import replay
 from autobrrr.op_replay.player import CallPlayer, ReplayedStep
-from autobrrr.op_replay.step_record import StepValue, read
+from autobrrr.op_replay.step_record import LOADING, StepValue, read
 from autobrrr.sidecar.process import step_replayer
 from support.agent.memory_root import MemoryRoot
 from support.agent.recorded_steps import recorded
@@ -47,12 +48,13 @@ class Recurrent(nn.Module):
 
 
 class OneByOne(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, selects: bool) -> None:
         super().__init__()
-        self.layer = nn.Linear(8, 5)
+        self.layer, self.selects = nn.Linear(8, 5), selects
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([self.layer(row) for row in x])
+        rows = [x[at] for at in range(len(x))] if self.selects else x
+        return torch.stack([self.layer(row) for row in rows])
 
 
 def stepper(model: nn.Module, x: Tensor, classes: int, *, mixed: bool = False) -> Step:
@@ -146,6 +148,15 @@ def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> Non
     assert told["memory"]["largest_batch"] == 8 * 512  # more would fit, and nothing near it was measured
 
 
+@pytest.mark.parametrize("job", ["tokens", "images that are enlarged"])
+def test_a_batch_of_one_is_doubled_where_the_input_says_so(job: str, tmp_path: Path) -> None:
+    model, x, classes = JOBS[job]
+    recording = recorded(stepper(model, x[:1], classes), list(model.parameters()), tmp_path, 1)
+    told = replay.replayed(torch, recording)["probe"]
+    assert [point["batch"] for point in told["points"]] == [1, 2], told
+    assert told["notes"] == ["100 % of operator time was replayed"]
+
+
 def test_a_replay_that_memory_is_too_short_for_does_not_begin(tmp_path: Path) -> None:
     model = nn.Linear(1024, 1024, bias=False)  # with its state: 12 MiB
     recording = recorded(stepper(model, torch.randn(6, 1024), 1024), list(model.parameters()), tmp_path, 6)
@@ -154,9 +165,11 @@ def test_a_replay_that_memory_is_too_short_for_does_not_begin(tmp_path: Path) ->
     assert {row["alone_ns"] for row in told["work"]} == {None}
 
 
-def test_samples_that_are_handled_one_by_one_are_refused(tmp_path: Path) -> None:
-    model = OneByOne()
-    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+@pytest.mark.parametrize("batch", [6, 1])
+@pytest.mark.parametrize("selects", [False, True])
+def test_samples_that_are_handled_one_by_one_are_refused(batch: int, selects: bool, tmp_path: Path) -> None:
+    model = OneByOne(selects)
+    recording = recorded(stepper(model, torch.randn(batch, 8), 5), list(model.parameters()), tmp_path, batch)
     told = replay.replayed(torch, recording)["probe"]
     assert "the step handles samples one by one" in told["why"]
 
@@ -240,6 +253,19 @@ def test_python_that_takes_long_is_not_taken_for_fixed(tmp_path: Path) -> None:
     assert (
         "Python between operators takes 50 % of the step" in replay.replayed(torch, recording)["probe"]["why"]
     )
+
+
+def test_loading_grows_with_the_batch_where_its_items_are_told_apart(tmp_path: Path) -> None:
+    model = nn.Linear(8, 5)
+    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+    step_ns, times, _ = recording["timed"][0]
+    loading = (LOADING, 9 * step_ns, 0, "other")
+    for share, ratio in ((0, None), (0.1, 1.9), (0.5, None)):
+        collating = [(COLLATING, int(share * 10 * step_ns), 0, "other")] if share else []
+        recording["timed"] = [(10 * step_ns, [loading, *collating, *times], 0)]
+        told = replay.replayed(torch, recording)["probe"]
+        points = [min(point["shadow_ns"]) / recording["step_ns"] for point in told.get("points", [])]
+        assert points[2:] == ([] if ratio is None else [pytest.approx(ratio, abs=0.12)]), told
 
 
 def test_data_that_lists_several_of_each_sample_grow_with_them(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
         kinds.append(task._kind)
         assert bool(at.mark & ring_layout.TRACED) == (task._kind in ("timed", "recorded"))
         torch.ones(4) + 1
-        at = boundary(at.mark)
+        # A record shows no times: hooks may settle in its step.
+        at = boundary(at.mark | (ring_layout.SETTLING if task._kind == "recorded" else 0))
     assert kinds == [*list(SHORT_STEPS) * 5, "timed", "recorded"]
     traced, recorded = told
     found = traced["traced"]

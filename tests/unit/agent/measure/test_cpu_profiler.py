@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.agent.live_torch.dispatch_modes import unwatched
@@ -23,6 +24,7 @@ from autobrrr.agent.measure.cpu_profiler import (
 )
 from autobrrr.agent.measure.kernel_times import FloorMeter
 from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, OTHER
+from autobrrr.agent.wire.recording import COLLATING
 
 MS = 1_000_000
 
@@ -55,6 +57,19 @@ class Event:
 
     def cpu_elapsed_us(self, later: Event) -> float:
         return (later._at_ns - self._at_ns) / 1000
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_is_no_item_of_a_loader_is_a_range(at_once: bool) -> None:
+    items = TensorDataset(torch.ones(8, 3))
+    data = Subset(items, range(8)) if at_once else items
+    iterator = iter(DataLoader(data, batch_size=4, collate_fn=default_collate))
+    end = profiled(torch, iterator)
+    next(iterator)
+    found = end()
+    assert found is not None
+    assert (COLLATING in read_step(torch, *found).names) == (not at_once)
+    assert iterator._dataset_fetcher.collate_fn is default_collate
 
 
 def calls(*spans: tuple[int, int]) -> list[Event]:
