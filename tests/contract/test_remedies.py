@@ -1,6 +1,7 @@
 """What every remedy promises, over the whole table: applies, undoes, refuses, keeps its class."""
 
 import gc
+from random import Random
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused, Remedy, WatchedUndo
-from support.agent.remedies import UNDONE, job_for, options_of, pairs, picture, release
+from support.agent.remedies import UNDONE, Training, job_for, options_of, pairs, picture, release
 
 pytestmark = [
     pytest.mark.integration,
@@ -91,6 +92,34 @@ def test_undone_in_the_middle_training_goes_on_as_the_class_says(
     }
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("remedy", UNDONE.values(), ids=list(UNDONE))
+def test_a_hundred_undos_at_random_boundaries_leave_everything_as_it_was(remedy: Remedy) -> None:
+    untouched, cured, luck = job_for(remedy), job_for(remedy), Random(remedy.name)
+    cured.reads = remedy.reach == "next_epoch"
+    for turn in range(100):
+        before, after = luck.randrange(4), luck.randrange(4)
+        torch.manual_seed(turn)
+        untouched.train(before + after)
+        torch.manual_seed(turn)
+        cured.train(before)
+        shown = lasting(cured)
+        try:
+            undo = remedy.apply(cured.job, options_of(remedy))
+        except Refused as refused:
+            if turn:
+                raise
+            pytest.skip(str(refused))
+        cured.train(after)
+        undo()
+        release(remedy)
+        assert lasting(cured) == shown, turn
+        if remedy.cls == "bitwise":
+            assert picture(cured)["weights"] == picture(untouched)["weights"], turn
+            assert picture(cured)["state"] == picture(untouched)["state"], turn
+
+
 @pytest.mark.parametrize("remedy", UNDONE.values(), ids=list(UNDONE))
 def test_a_remedy_that_is_on_refuses_to_be_applied_again(remedy: Remedy) -> None:
     if remedy.name == "gc.freeze":
@@ -128,6 +157,16 @@ def test_options_that_do_not_exist_or_fit_are_refused(remedy: Remedy) -> None:
             remedy.option_values({option.name: "many"})
         with pytest.raises(Refused, match="must be"):
             remedy.option_values({option.name: 1.5 if option.kind == "bool" else True})
+
+
+def lasting(loop: Training) -> dict[str, object]:
+    """What steps leave as it is: of tensors that are trained, all but their values."""
+    found = picture(loop)
+    weights, state, groups = found.pop("weights"), found.pop("state"), found.pop("groups")
+    found["weights"] = [each[:3] for each in weights]  # type: ignore[attr-defined]
+    found["state"] = [[kind(entry) for entry in each] for each in state]  # type: ignore[attr-defined]
+    found["groups"] = [[entry for entry in each if entry[0] != "params"] for each in groups]  # type: ignore[attr-defined]
+    return found | {"random": None}
 
 
 def kind(entry: object) -> object:

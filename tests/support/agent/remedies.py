@@ -62,8 +62,11 @@ class Training:
     job: Job
     device: str
     loaders: list[DataLoader[object]] = field(default_factory=list)
+    reads: bool = False  # an epoch of each loader before the steps
 
     def train(self, steps: int) -> None:
+        for loader in self.loaders if self.reads else ():
+            assert torch.cat([rows for (rows,) in loader]).flatten().tolist() == list(range(40))
         for _ in range(steps):
             x = torch.randn(8, 16, device=self.device).to(next(self.model.parameters()).dtype)
             self.optimizer.zero_grad()
