@@ -26,11 +26,11 @@ from .live_torch.compiled_code import CompiledCheck
 from .live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from .live_torch.job_signals import Ours
 from .live_torch.live_job import Job
+from .live_torch.loader_epochs import EPOCHS
 from .live_torch.patches import Patch, patched, take_off_all
 from .loop.root_modules import RootModules
 from .loop.step_pattern import StepPattern
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy
-from .remedies.loader.loader_epochs import EPOCHS
 from .remedies.registry import CLASSES, Refused, up_to
 
 LAST_STEP = 8  # what still refuses then has refused

@@ -18,6 +18,7 @@ from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from ..live_torch.graph_capture import capturing, watch_captures
 from ..live_torch.job_signals import raised_by_handler
 from ..live_torch.live_job import Job
+from ..live_torch.loader_epochs import EPOCHS
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.loader_watch import LoaderWatch
 from ..phases.phase_clock import PhaseClock
@@ -25,7 +26,6 @@ from ..phases.phase_hooks import PhaseHooks
 from ..phases.sampled_step import Sampling
 from ..phases.sampling_schedule import Bursts
 from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy
-from ..remedies.loader.loader_epochs import EPOCHS
 from ..wire import ring_layout
 from ..wire.ring_writer import StepRing
 from .device_stamps import MOST_PLAIN, DeviceStamps

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from autobrrr.agent.live_torch.loader_epochs import EPOCHS
 from autobrrr.agent.live_torch.patches import take_off_all
-from autobrrr.agent.remedies.loader.loader_epochs import EPOCHS
 
 
 @pytest.fixture(autouse=True)

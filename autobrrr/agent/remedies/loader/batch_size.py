@@ -7,7 +7,7 @@ looked at (for SGD it is usually raised by the same factor, for Adam by its root
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,7 @@ _MADE: weakref.WeakSet[object] = weakref.WeakSet()  # samplers of larger batches
 )
 def larger(job: Job, options: Mapping[str, object]) -> Undo:
     factor = int(str(options.get("factor", 2)))
-    plain: type = job.torch.utils.data.BatchSampler
-    make: Callable[[object, int, bool], object] = plain
+    plain: Any = job.torch.utils.data.BatchSampler
     on_cpu = 1024 * (figure(Path("/proc/self/status"), "VmHWM") or 0)  # all that the process has ever held
     needed = (factor - 1) * (step_bytes(job) if job.torch.cuda.is_initialized() else on_cpu)
     free = free_bytes(job.torch, Path("/"))
@@ -49,7 +48,7 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
         size = state["batch_size"]
         if size * factor > len(loader.dataset):
             raise Refused(f"the dataset is smaller than a batch of {factor} times {size}")
-        sampler = make(state["sampler"], size * factor, state["drop_last"])
+        sampler = plain(state["sampler"], size * factor, state["drop_last"])
         _MADE.add(sampler)
         return {"batch_size": size * factor, "batch_sampler": sampler}
 

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...live_torch.live_job import Job
+from ...live_torch.loader_epochs import EPOCHS
 from ..registry import RefusalCode, Refused, WatchedUndo
-from .loader_epochs import EPOCHS
 
 Settle = Callable[[Any], Mapping[str, object]]
 """Attributes to set on a loader, by name; raises Refused where that does not fit."""
@@ -40,7 +40,6 @@ class LoaderSettings:
         self.trouble: str | None = None
         self._job = job
         self._settle = settle
-        self._patience_s = 0 if job.planned else PATIENCE_S
         self._changed: MutableMapping[object, tuple[dict[str, object], dict[str, object]]]
         self._changed = weakref.WeakKeyDictionary()  # by loader: its own settings, and ours
 
@@ -49,22 +48,23 @@ class LoaderSettings:
         if loader in self._changed or self.trouble or self._job.evaluates:
             return
         try:
-            settings = dict(_settled(self._settle, loader))
+            settings = self.settled(loader)
         except Refused:
             return
         state = vars(loader)  # not setattr: torch guards some of these names once a loader is made
-        forks = {"num_workers", "prefetch_factor"} & settings.keys() and settings.get("num_workers") != 0
-        if forks and state.get("in_order", True) and MAKER not in state:
-            settings[MAKER] = maker(loader, self._failed, self._patience_s)
+        if _starts_workers(settings) and MAKER not in state:
+            settings[MAKER] = maker(loader, self._failed, 0 if self._job.planned else PATIENCE_S)
         self._changed[loader] = {name: state.get(name, _ABSENT) for name in settings}, settings
         state.update(settings)
 
-    def give_back(self, loader: object, error: Exception) -> bool:
-        """torch can't begin an epoch with these settings: the loader gets its own."""
-        if loader not in self._changed:
-            return False
-        self._failed(error)
-        return True
+    def settled(self, loader: Any) -> dict[str, object]:
+        """The settings for a loader; raises Refused where they do not fit."""
+        settings = dict(self._settle(loader))
+        if loader.persistent_workers and loader._iterator is not None:
+            raise Refused("its workers are persistent: restart the job to change them")
+        if _starts_workers(settings) and not getattr(loader, "in_order", True):
+            raise Refused("its workers hand over batches in any order")
+        return settings
 
     def undo(self) -> None:
         """All loaders get their own settings from their next epoch on."""
@@ -91,11 +91,8 @@ class LoaderSettings:
                 state["_iterator"] = None  # its workers end with the epoch that still reads from them
 
 
-def _settled(settle: Settle, loader: Any) -> Mapping[str, object]:
-    settings = settle(loader)
-    if loader.persistent_workers and loader._iterator is not None:
-        raise Refused("its workers are persistent: restart the job to change them")
-    return settings
+def _starts_workers(settings: Mapping[str, object]) -> bool:
+    return bool(settings.get("num_workers", settings.get("prefetch_factor")))
 
 
 def _shown_by(iterator: object) -> object:
@@ -109,24 +106,22 @@ def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
     """Change the loaders of the job from their next epoch on.
 
     Raises:
-        Refused: no loader is known, or the settings fit none of those that are; with every reason.
+        Refused: no loader is known, or the settings fit none of those that are.
     """
     found = job.loaders or [_shown_by(each) for each in [job.iterator] if each is not None]
     if not found:
         raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
-    reasons: dict[str, RefusalCode] = {}
+    settings, refusals = LoaderSettings(job, settle), list[Refused]()
     for loader in found:
         try:
-            _settled(settle, loader)
-            break
+            settings.settled(loader)
         except Refused as refused:
-            reasons[str(refused)] = refused.code
-    else:
-        raise Refused("; ".join(reasons), max(reasons.values()))  # unfit, where one loader is
-    settings = LoaderSettings(job, settle)
+            refusals.append(refused)
+    if len(refusals) == len(found):
+        raise max(refusals, key=lambda each: each.code)  # unfit, where one loader is
     with ExitStack() as undo:  # a user's DataLoader subclass may raise anything
         undo.callback(settings.undo)
-        EPOCHS.listen(job.torch, settings.begins, settings.give_back)
+        EPOCHS.listen(job.torch, settings.begins)
         for loader in job.loaders:
             settings.begins(loader)
         undo.pop_all()
@@ -140,10 +135,10 @@ def maker(loader: object, failed: Callable[[Exception], None], patience_s: int) 
     """Stands for the method of one loader.
 
     Args:
-        failed: Called with what went wrong, once an iterator has given up its workers.
+        failed: Called with what went wrong, once there are no workers; gives the loader its own settings.
         patience_s: Longest wait for one batch; 0: for ever.
     """
-    found = weakref.ref(loader)
+    found: Any = weakref.ref(loader)
     torch: Any = sys.modules["torch.utils.data.dataloader"]
 
     class SpareIterator(torch._MultiProcessingDataLoaderIter):  # type: ignore[misc]
@@ -171,15 +166,13 @@ def maker(loader: object, failed: Callable[[Exception], None], patience_s: int) 
             if self._fetcher is None:
                 try:
                     batch = super()._next_data()
-                except Exception as error:
-                    if isinstance(error, StopIteration):
-                        raise
-                    self._leave_workers(error)
-                else:
                     self._asked.popleft()
                     return batch
-            index = self._asked.popleft() if self._asked else next(self._sampler_iter)
-            batch = self._fetcher.fetch(index)
+                except StopIteration:
+                    raise
+                except Exception as error:  # noqa: BLE001 - a worker ended, hangs, or says what it likes
+                    self._leave_workers(error)
+            batch = self._fetcher.fetch(self._asked.popleft() if self._asked else next(self._sampler_iter))
             if self._pin_memory:
                 batch = torch._utils.pin_memory.pin_memory(batch, self._pin_memory_device)
             return batch
@@ -194,6 +187,10 @@ def maker(loader: object, failed: Callable[[Exception], None], patience_s: int) 
             failed(error)
 
     def make() -> object:
-        return SpareIterator(found())
+        try:
+            return SpareIterator(found())
+        except (OSError, RuntimeError, ValueError, AssertionError) as error:
+            failed(error)
+            return found()._get_iterator()
 
     return make

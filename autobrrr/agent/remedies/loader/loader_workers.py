@@ -18,9 +18,9 @@ from ..registry import Option, RefusalCode, Refused, Undo, remedy
 from .loader_settings import set_loaders
 
 MOST_WORKERS = 8  # by default
-MOST_ASKED_FOR = 64
 AHEAD = 2  # batches a worker loads ahead, where the script does not say: torch's default
 WORKER_BYTES = 16 << 20  # pages of a forked worker that are its own: 12.5 MiB with torch 2.13
+REWRITTEN = 4  # tensors of a parameter's size, in a step: itself, its gradient, two averages
 MAP_STYLE = 0  # torch.utils.data._DatasetKind.Map
 UNSHARED = ("_io", "h5py", "lmdb", "sqlite3", "tarfile", "zipfile")
 """Modules whose objects hold a place in an open file, which forked processes would move for each other."""
@@ -40,14 +40,11 @@ def _workers_here() -> int:
 
 def worker_bytes(job: Job) -> int:
     """Host bytes of workers and their batches; pages that each step rewrites are held twice after a fork."""
-    held: list[object] = []
+    rewritten = 0
     if not getattr(job.iterator, "_num_workers", 0):  # else they are held twice already
-        states = [state for each in job.optimizers for state in getattr(each, "state", {}).values()]
-        held += [value for state in states if isinstance(state, dict) for value in state.values()]
-        held += [each for parameter in job.updated for each in (parameter, parameter.grad)]
-    host = [each for each in held if getattr(getattr(each, "device", None), "type", None) == "cpu"]
-    rewritten = sum(each.numel() * each.element_size() for each in host)  # type: ignore[attr-defined]
-    return int(rewritten) + _workers_here() * (WORKER_BYTES + AHEAD * job.batch_bytes)
+        host = [each for each in job.updated if each.device.type == "cpu"]
+        rewritten = REWRITTEN * sum(each.numel() * each.element_size() for each in host)
+    return rewritten + _workers_here() * (WORKER_BYTES + AHEAD * job.batch_bytes)
 
 
 @_for_loaders(
@@ -55,13 +52,7 @@ def worker_bytes(job: Job) -> int:
     doc="Load batches ahead in processes beside the training process.",
     targets=("loader.num_workers",),
     options=(
-        Option(
-            name="workers",
-            kind="int",
-            low=0,
-            high=MOST_ASKED_FOR,
-            doc="Number of processes; one less than the rank's CPUs where it is left out.",
-        ),
+        Option(name="workers", kind="int", low=0, high=64, doc="By default, the rank's CPUs less one."),
     ),
     host_takes=worker_bytes,
 )
@@ -83,50 +74,40 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
     return set_loaders(job, settle)
 
 
-@_for_loaders(
-    "loader.prefetch_factor",
-    doc="Let each worker load more batches ahead: it evens out items that take long now and then.",
-    targets=("loader.prefetch_factor",),
+def _attribute(name: str, doc: str, **more: Any) -> None:
+    """Enters a remedy that sets one attribute of loaders."""
+
+    @_for_loaders(f"loader.{name}", doc=doc, targets=(f"loader.{name}",), **more)
+    def apply(job: Job, options: Mapping[str, object]) -> Undo:
+        value, on_cuda = options.get("batches", True), "needs" in more
+        if on_cuda and not job.torch.cuda.is_available():
+            raise Refused("there is no CUDA device here")
+
+        def settle(loader: Any) -> Mapping[str, object]:
+            if not on_cuda and not loader.num_workers:
+                raise Refused("the loader has no workers", RefusalCode.NOT_MET)
+            if getattr(loader, name) == value:
+                raise Refused(f"the loader has {name}={value} already")
+            return {name: value}
+
+        return set_loaders(job, settle)
+
+
+_attribute(
+    "prefetch_factor",
+    "Let each worker load more batches ahead: it evens out items that take long now and then.",
     options=(
         Option(name="batches", kind="int", default=2 * AHEAD, low=1, high=256, doc="Ahead, of each worker."),
     ),
     host_takes=lambda job: int(getattr(job.iterator, "_num_workers", 0)) * 2 * AHEAD * job.batch_bytes,
 )
-def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
-    return _set(job, "prefetch_factor", int(str(options.get("batches", 2 * AHEAD))))
-
-
-@_for_loaders(
-    "loader.persistent_workers",
-    doc="Keep the workers from one epoch to the next instead of starting new ones.",
-    targets=("loader.persistent_workers",),
-)
-def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
-    return _set(job, "persistent_workers", True)
-
-
-@_for_loaders(
-    "loader.pin_memory",
-    doc="Put batches into page-locked memory: copies to the GPU are faster and can overlap.",
-    targets=("loader.pin_memory",),
+_attribute("persistent_workers", "Keep the workers from one epoch to the next instead of starting new ones.")
+_attribute(
+    "pin_memory",
+    "Put batches into page-locked memory: copies to the GPU are faster and can overlap.",
     needs=("cuda",),
     unproven=True,
 )
-def pin_memory(job: Job, options: Mapping[str, object]) -> Undo:
-    if not job.torch.cuda.is_available():
-        raise Refused("there is no CUDA device here")
-    return _set(job, "pin_memory", True, by_workers=False)
-
-
-def _set(job: Job, name: str, value: object, *, by_workers: bool = True) -> Undo:
-    def settle(loader: Any) -> Mapping[str, object]:
-        if by_workers and not loader.num_workers:
-            raise Refused("the loader has no workers", RefusalCode.NOT_MET)
-        if getattr(loader, name) == value:
-            raise Refused(f"the loader has {name}={value} already")
-        return {name: value}
-
-    return set_loaders(job, settle)
 
 
 def _refuse_processes() -> None:

@@ -1,6 +1,6 @@
 """The one replacement of `DataLoader.__iter__` in this process: who listens hears that an epoch begins.
 
-In: who listens. Out: a call with the loader just before torch makes its iterator, and one where torch can't.
+In: who listens. Out: a call with the loader just before torch makes its iterator.
 """
 
 from __future__ import annotations
@@ -10,36 +10,34 @@ import os
 from collections.abc import Callable
 from types import ModuleType
 
-from ...live_torch.job_signals import ANY
-from ...live_torch.patches import Patch, prepared
+from .job_signals import ANY
+from .patches import Patch, prepared
 
 Begins = Callable[[object], "Callable[[object], None] | None"]
 """Called with a loader; what it returns is called with the iterator that torch makes."""
-GiveBack = Callable[[object, Exception], bool]
-"""Called with a loader and torch's error; whether it has set the loader back, so that torch may try again."""
 
 
 class LoaderEpochs:
     """Who listens, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._listeners: list[tuple[Begins, GiveBack | None]] = []
+        self._listeners: list[Begins] = []
         self._patches: list[Patch] = []
         self._pid = 0
 
-    def listen(self, torch: ModuleType, begins: Begins, give_back: GiveBack | None = None) -> None:
+    def listen(self, torch: ModuleType, begins: Begins) -> None:
         """Hear of each epoch from now on."""
         if not self._patches:
             self._pid = os.getpid()
             data = getattr(getattr(torch, "utils", None), "data", None)
             self._patches = prepared(getattr(data, "DataLoader", None), "__iter__", self._wrapped)
-        self._listeners.append((begins, give_back))
+        self._listeners.append(begins)
         for patch in self._patches:
             patch.put_on()
 
     def leave(self, begins: Begins) -> list[str]:
         """Hear no more; the name of the replacement where it has to stay below somebody else's."""
-        self._listeners = [each for each in self._listeners if each[0] != begins]
+        self._listeners = [each for each in self._listeners if each != begins]
         if not self._listeners:
             self._patches = [one for one in self._patches if not one.take_off()]
             return [one.name for one in self._patches]
@@ -51,22 +49,13 @@ class LoaderEpochs:
             if os.getpid() != self._pid:
                 return original(loader)
             shown_to = []
-            for begins, _ in self._listeners:  # one that comes meanwhile hears of this epoch too
+            for begins in self._listeners:  # one that comes meanwhile hears of this epoch too
                 with ANY:  # the epoch begins as without us
                     shown_to.append(begins(loader))
-            iterator = begin(loader)
+            iterator = original(loader)
             for show in filter(None, shown_to):
                 show(iterator)
             return iterator
-
-        def begin(loader: object) -> object:
-            try:
-                return original(loader)
-            except (OSError, RuntimeError, ValueError, AssertionError) as error:
-                back = [give_back(loader, error) for _, give_back in self._listeners if give_back]
-                if not any(back):
-                    raise
-                return original(loader)
 
         return __iter__
 
