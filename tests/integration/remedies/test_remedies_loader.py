@@ -173,7 +173,10 @@ def test_what_workers_would_load_twice_or_not_at_all_is_refused(tmp_path: Path) 
     with file.open("rb") as opened:
         data: Any = Numbers()
         data.file = opened
+        loose = DataLoader(Numbers())
+        loose.in_order = False
         for loader, says in (
+            (loose, "in any order"),
             (DataLoader(Stream()), "iterable dataset"),
             (DataLoader(Subset(data, [0])), "a file open in file"),
             (DataLoader(Numbers(), num_workers=2), "2 workers already"),
