@@ -11,6 +11,8 @@ import pytest
 from autobrrr.quantities import duration
 from autobrrr.records import (
     Advice,
+    BatchPoint,
+    BatchProbe,
     Diagnosis,
     LateRank,
     LedgerRow,
@@ -72,6 +74,16 @@ def test_a_page_and_a_screen_hold_every_line_of_the_ledger_and_all_advice() -> N
     for advice in found.advice:
         assert advice.remedy in shown
     assert shown.count("train.py:22 guard") == 2  # the costliest line, and its row
+
+
+def test_a_page_shows_twice_the_batch_also_where_the_fixed_part_is_not_known() -> None:
+    points = [BatchPoint(batch=8, step_ns=4_000_000), BatchPoint(batch=16, step_ns=7_000_000)]
+    probe = BatchProbe(status="ok", why="two batch sizes can't decide it", points=points, ratio_2x=1.75)
+    found = msgspec.structs.replace(OVERHEAD, batch_probe=probe)
+    shown = "\n".join(section_text(each, None) for each in diagnosis_sections(found))
+    assert "twice the batch takes 1.75 times as long" in shown
+    assert "two batch sizes can't decide it" in shown
+    assert "a sample" not in shown
 
 
 def test_a_full_verdict_keeps_its_costliest_lines_and_the_first_advice() -> None:
