@@ -85,13 +85,13 @@ def profiled(
         iterator: The DataLoader's. Where it loads item by item in this process, what is no item is a range.
     """
     autograd, inside = torch.autograd, torch._C._autograd
+    fetcher = getattr(iterator, "_dataset_fetcher", None)
+    fetcher = fetcher if _by_items(torch, fetcher) else None
     plain = torch._C._profiler._ExperimentalConfig()
     config = autograd.ProfilerConfig(autograd.ProfilerState.CPU, False, False, False, False, False, plain)
     inside._enable_profiler_legacy(config)
     began_ns = perf_counter_ns()
-    fetcher = getattr(iterator, "_dataset_fetcher", None)
-    at_once = hasattr(getattr(fetcher, "dataset", None), "__getitems__")
-    ranges = [] if at_once else patched(fetcher, "collate_fn", autograd.profiler.record_function(COLLATING))
+    ranges = patched(fetcher, "collate_fn", autograd.profiler.record_function(COLLATING))
 
     def end() -> tuple[Sequence[Any], int] | None:
         take_off_all(ranges)
@@ -102,6 +102,16 @@ def profiled(
         return (mine or [[]])[0], began_ns
 
     return end
+
+
+def _by_items(torch: ModuleType, fetcher: Any) -> bool:
+    """Whether a DataLoader's fetcher asks for one item after the other, and makes them a batch."""
+    if fetcher is None or not fetcher.auto_collation:
+        return False
+    data = fetcher.dataset
+    while type(data) is torch.utils.data.Subset:
+        data = data.dataset
+    return not hasattr(data, "__getitems__")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 from torch.utils.flop_counter import FlopCounterMode
@@ -59,16 +59,24 @@ class Event:
         return (later._at_ns - self._at_ns) / 1000
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-def test_what_is_no_item_of_a_loader_is_a_range(at_once: bool) -> None:
-    items = TensorDataset(torch.ones(8, 3))
-    data = Subset(items, range(8)) if at_once else items
-    iterator = iter(DataLoader(data, batch_size=4, collate_fn=default_collate))
+class AtOnce(TensorDataset):
+    def __getitems__(self, places: list[int]) -> list[tuple[Tensor, ...]]:
+        return [self[at] for at in places]
+
+
+@pytest.mark.parametrize(
+    ("data", "size", "by_items"), [(TensorDataset, 4, True), (TensorDataset, None, False), (AtOnce, 4, False)]
+)
+def test_what_is_no_item_of_a_loader_is_a_range(
+    data: type[TensorDataset], size: int | None, by_items: bool
+) -> None:
+    items = Subset(data(torch.ones(8, 3)), range(8))
+    iterator = iter(DataLoader(items, batch_size=size, collate_fn=default_collate))
     end = profiled(torch, iterator)
     next(iterator)
     found = end()
     assert found is not None
-    assert (COLLATING in read_step(torch, *found).names) == (not at_once)
+    assert (COLLATING in read_step(torch, *found).names) == by_items
     assert iterator._dataset_fetcher.collate_fn is default_collate
 
 
