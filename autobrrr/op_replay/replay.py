@@ -78,9 +78,9 @@ def _scales(steps: Sequence[TimedStep]) -> None:
     held = min(step.held_ns / step.step_ns for step in steps)
     loading = min(step.collating_ns / step.step_ns for step in steps)
     if loading + held > UNKNOWN:
-        what = "loading" if loading > held else "Python between operators"
-        share = 100 * max(loading, held)
-        raise NoAnswer(f"{what} takes {share:.0f} % of the step, and a replay can't scale that")
+        loads = "collating" if steps[0].collating_ns < steps[0].loading_ns else "loading"
+        what, share = max((loads, loading), ("Python between operators", held), key=lambda each: each[1])
+        raise NoAnswer(f"{what} takes {100 * share:.0f} % of the step, and a replay can't scale that")
 
 
 def _work(

@@ -266,6 +266,9 @@ def test_loading_grows_with_the_batch_where_its_items_are_told_apart(tmp_path: P
         told = replay.replayed(torch, recording)["probe"]
         points = [min(point["shadow_ns"]) / recording["step_ns"] for point in told.get("points", [])]
         assert points[2:] == ([] if ratio is None else [pytest.approx(ratio, abs=0.12)]), told
+        assert (
+            ratio or f"{'collating takes 50' if share else 'loading takes 90'} % of the step" in told["why"]
+        )
 
 
 def test_data_that_lists_several_of_each_sample_grow_with_them(tmp_path: Path) -> None:
