@@ -26,6 +26,7 @@ KINDS = (
     "limit",
     "figure",
     "remedy",
+    "edit",
     "class",
     "reach",
     "column",
@@ -37,6 +38,7 @@ KINDS = (
 SOURCES = {
     "class": "the remedy's entry; the job may widen it, by dropout or randomness in a dataset",
     "reach": "the remedy's entry",
+    "edit": "the diagnosis, which names your line",
     "column": "tables and screens",
     "state": "tables and screens",
     "proof": "what `prove` says",

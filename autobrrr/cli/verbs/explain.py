@@ -19,7 +19,7 @@ PLURALS = {"remedy": "remedies", "class": "classes", "reach": "reaches"}
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("signal", nargs="?", metavar="WORD", help="a name (default: list all names)")
+    parser.add_argument("word", nargs="*", metavar="WORD", help="a name (default: list all names)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,16 +32,18 @@ def run(args: argparse.Namespace) -> int:
     from autobrrr.diagnosis.glossary import EXPLANATIONS, KINDS  # not for --help: it brings numpy
     from autobrrr.report.text.next_step import after_explanation
 
-    if args.signal is None:
+    if not args.word:
         show(listing(EXPLANATIONS, KINDS))
         NARRATOR.next_step("autobrrr explain WORD   (says all of it)")
         return EXIT_DONE
-    name = re.sub(r"[-\s/]+", "_", str(args.signal).strip().lower())
+    word = " ".join(args.word)
+    name = re.sub(r"[-\s/]+", "_", word.strip(": ").lower())
     name = name if name in EXPLANATIONS else name.replace("a_b_", "ab_")
     if name not in EXPLANATIONS:
         near = nearest(name, EXPLANATIONS)
-        hint = f"did you mean {near}?" if near else "`autobrrr explain` lists all words"
-        raise UsageError(f"nothing is called {args.signal!r}", hint)
+        lists = "`autobrrr explain` lists all words"
+        hint = f"did you mean {near}? {lists}" if near else lists
+        raise UsageError(f"nothing is called {word!r}", hint)
     show(text(EXPLANATIONS[name]))
     remedy = REGISTRY.get(name)
     reach, class_ = (None, None) if remedy is None else (remedy.reach, remedy.cls)

@@ -10,6 +10,7 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.cli import main
 from autobrrr.cli.verbs import explain as verb
 from autobrrr.diagnosis import glossary
+from autobrrr.diagnosis.advice import job_settings, ledger_edits, script_edits
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.diagnosis.toml_rows import rows_beside
@@ -25,8 +26,8 @@ from autobrrr.trace.trace_records import IdleParts
 from autobrrr_tui.panes import tuning_pane
 
 
-def explained(name: str | None) -> int:
-    return verb.run(argparse.Namespace(signal=name))
+def explained(*words: str) -> int:
+    return verb.run(argparse.Namespace(word=words))
 
 
 def test_every_signal_and_every_regime_is_explained() -> None:
@@ -63,6 +64,13 @@ def test_every_word_of_a_screen_is_explained() -> None:
         *("queued", "manual"),
         *(field.removesuffix("_ns") for field in IdleParts.__struct_fields__),
         *CAUSES,
+        *(edit.name for edit in script_edits.EDITS),
+        *(
+            row["edit"]
+            for module in (job_settings, ledger_edits)
+            for row in rows_beside(module.__file__).values()
+        ),
+        *("where", "your_line", "over_time", "ranks", "machine", "best_bets", "cost_to_your_job", "next"),
         *chain.from_iterable((pair.first, pair.second) for pair in (*AGREEMENT, *TIMELINE)),
     }
     assert words - set(EXPLANATIONS) == set()
@@ -93,7 +101,7 @@ def test_an_explanation_says_what_where_from_and_fits_a_terminal(capsys: pytest.
 
 
 def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert explained(None) == 0
+    assert explained() == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines if line[:3].strip() and line.startswith("  ")} == set(
         EXPLANATIONS
@@ -102,16 +110,18 @@ def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert max(map(len, fitted("\n".join(lines), 60).splitlines())) <= 60
 
 
-def test_dashes_and_capitals_are_forgiven(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dashes_capitals_and_blanks_are_forgiven(capsys: pytest.CaptureFixture[str]) -> None:
     assert explained("Batch-Probe") == 0
     assert capsys.readouterr().out.startswith("batch_probe (signal)")
+    assert explained("Best", "bets:") == 0
+    assert capsys.readouterr().out.startswith("best_bets (column)")
 
 
 def test_a_typo_is_exit_2_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "lader_wait"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "did you mean loader_wait?" in captured.err
+    assert "did you mean loader_wait? `autobrrr explain` lists all words" in captured.err
     with pytest.raises(UsageError) as raised:
         explained("zzzzzz")
     assert "lists all" in raised.value.hint
