@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from autobrrr import __version__
@@ -108,6 +109,8 @@ def _finished(words: Sequence[str], ready: Callable[[], object]) -> int:
 
 
 def _run(words: Sequence[str], ready: Callable[[], object]) -> int:
+    loud = list(takewhile(argument_parser.LOUDNESS.__contains__, words))
+    words = [*words[len(loud) :][:1], *loud, *words[len(loud) + 1 :]]  # they may stand before the verb, too
     first = words[0] if words else "--help"
     if first in VERBS:
         parser = argument_parser.Parser(prog=f"autobrrr {first}", description=f"{_sentence(VERBS[first])}.")

@@ -14,6 +14,7 @@ from autobrrr.cli.printed import Loudness
 from autobrrr.errors import UsageError
 from autobrrr.readable import nearest
 
+LOUDNESS = ("-q", "--quiet", "-v", "--verbose")
 FILES = ("FILE", "TRACE", "DIR", "NAME|FILE")  # metavars that a shell completes to files
 
 
@@ -61,9 +62,9 @@ def _add_loudness(parser: argparse.ArgumentParser) -> None:
                 _add_loudness(below)
     loudness = parser.add_mutually_exclusive_group()
     common: Any = {"dest": "loudness", "action": "store_const", "default": argparse.SUPPRESS}
-    loudness.add_argument("-q", "--quiet", const=Loudness.QUIET, help="print the result only", **common)
     all_of_it = "say every stage in a line of its own, and show all details"
-    loudness.add_argument("-v", "--verbose", const=Loudness.VERBOSE, help=all_of_it, **common)
+    loudness.add_argument(*LOUDNESS[:2], const=Loudness.QUIET, help="print the result only", **common)
+    loudness.add_argument(*LOUDNESS[2:], const=Loudness.VERBOSE, help=all_of_it, **common)
 
 
 def add_frame(parser: argparse.ArgumentParser) -> None:

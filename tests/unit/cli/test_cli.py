@@ -48,6 +48,12 @@ def test_a_wrong_word_is_a_usage_error_that_names_the_nearest(
     assert hint in said.err
 
 
+def test_quiet_and_verbose_may_stand_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-q", "explain", "where"]) == 0
+    assert "next:" not in capsys.readouterr().err
+    assert cli.main(["-q"]) == 2
+
+
 @pytest.mark.parametrize(
     ("closed", "words", "code"), [("<&- >&- 2>&-", "explain data_wait", 0), ("2>&-", "nope", 2)]
 )
