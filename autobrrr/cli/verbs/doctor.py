@@ -35,25 +35,23 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"schema": SCHEMA, "checks": [msgspec.to_builtins(check) for check in checks]}))
         return code
-    show(table(checks, whole=args.loudness is Loudness.VERBOSE))
+    who = "this machine" if args.pid is None else f"process {args.pid}"
+    show(table(checks, who, whole=args.loudness is Loudness.VERBOSE))
     NARRATOR.next_step(after_checks(checks, args.pid))
     return code
 
 
-def table(checks: list[DoctorCheck], *, whole: bool) -> str:
-    """The checks for people: one line where all is well; the command that fixes it stands under its check.
+def table(checks: list[DoctorCheck], who: str, *, whole: bool) -> str:
+    """The checks for people: how it stands with whom; the command that fixes it stands under its check.
 
     Args:
         whole: Show what is well, too.
     """
     shown = [check for check in checks if whole or check.status != "ok"]
+    stands = {check.status for check in checks}
+    how = "not ready" if "fail" in stands else "ready, with limits" if "warn" in stands else "ready"
     passed = sum(check.status == "ok" for check in checks)
-    fails = any(check.status == "fail" for check in checks)
-    lines = []
-    if not (fails or whole):
-        lines.append(
-            f"{'usable, with limits' if shown else 'all is well'}: {passed} checks passed (-v lists them)"
-        )
+    lines = [f"{who} is {how}: {passed} of {len(checks)} checks passed{'' if whole else ' (-v lists them)'}"]
     width = max((len(check.name) for check in shown), default=0)
     for check in shown:
         mark = _MARKS[check.status]

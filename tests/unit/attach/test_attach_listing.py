@@ -62,24 +62,28 @@ def test_the_doctor_names_a_profiler_that_is_in_the_process(proc: FakeProc) -> N
     assert (found.status, "CUDA_INJECTION64_PATH" in found.detail) == ("warn", True)
 
 
-def test_the_doctors_table_has_the_mending_under_the_check_or_one_line_that_all_is_well() -> None:
+def test_the_doctor_says_how_it_stands_and_has_the_mending_under_the_check() -> None:
     checks = [
         DoctorCheck(name="a", status="ok", detail="fine", fix=""),
         DoctorCheck(name="long name", status="fail", detail="broken", fix="mend it"),
     ]
-    assert doctor.table(checks, whole=True).splitlines() == [
+    assert doctor.table(checks, "process 7", whole=True).splitlines() == [
+        "process 7 is not ready: 1 of 2 checks passed",
         "ok    a          fine",
         "FAIL  long name  broken",
         "                 -> mend it",
     ]
-    assert doctor.table(checks, whole=False).splitlines() == [
+    assert doctor.table(checks, "process 7", whole=False).splitlines() == [
+        "process 7 is not ready: 1 of 2 checks passed (-v lists them)",
         "FAIL  long name  broken",
         "                 -> mend it",
     ]
     well = [checks[0], DoctorCheck(name="b", status="ok", detail="fine", fix="")]
-    assert doctor.table(well, whole=False) == "all is well: 2 checks passed (-v lists them)"
+    said = "this machine is ready: 2 of 2 checks passed (-v lists them)"
+    assert doctor.table(well, "this machine", whole=False) == said
     limited = [*well, DoctorCheck(name="gpu", status="warn", detail="no driver", fix="")]
-    assert doctor.table(limited, whole=False).startswith("usable, with limits: 2 checks passed")
+    said = "this machine is ready, with limits: 2 of 3 checks passed"
+    assert doctor.table(limited, "this machine", whole=False).startswith(said)
 
 
 def test_the_list_names_what_says_why_a_job_can_not_be_attached_to() -> None:
