@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from autobrrr.readable import readable
 from autobrrr.records.session_records import CpuTaker, Diagnosis, HostSample
 
 BUSY_AT: Final = 0.10  # of the time without a CPU: from here on verdicts are lowered
@@ -24,6 +25,19 @@ def busy_words(found: Diagnosis) -> str:
     """`busy: the job has no CPU 36 % of the time; fit.py (pid 14) has 98 % of a core`; empty where quiet."""
     waits = waiting_share(found)
     return "" if waits is None or waits < BUSY_AT else f"busy: {_words(waits, found.contention)}"
+
+
+def decide_words(found: Diagnosis) -> str:
+    """The command that would decide; while the job has no CPU of its own, also what has to change first."""
+    command = found.decide_with or ""
+    return f"{command}   ({once_free(found)})" if command and busy_words(found) else command
+
+
+def once_free(found: Diagnosis) -> str:
+    """When it is worth measuring again."""
+    if found.contention:
+        return f"once its CPUs are free of {readable(takers_named(found.contention))}"
+    return "once the machine is quiet, or the job uses fewer threads"
 
 
 def crowd_words(samples: Sequence[HostSample], last_ns: int) -> str | None:

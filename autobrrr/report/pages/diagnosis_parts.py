@@ -22,6 +22,7 @@ from autobrrr.records import (
     Record,
     verdict_head,
 )
+from autobrrr.records.busy_words import decide_words
 from autobrrr.records.rank_records import cause_words, straggler_words
 from autobrrr.records.verdict_records import in_phase
 from autobrrr.records.wire_answers import Explained
@@ -39,7 +40,7 @@ def diagnosis_sections(found: Diagnosis) -> list[pm.Section]:
     carry, facts = carrying(found), list(verdict_lines(found))
     ranked = sorted(found.evidence, key=lambda each: (each not in carry, each.value is None))
     several = found.ranks if found.ranks is not None and len(found.ranks) > 1 else []
-    decide = pm.Line(name="to decide", text=found.decide_with, tone="accent") if found.decide_with else None
+    decide = pm.Line(name="to decide", text=decide_words(found), tone="accent") if found.decide_with else None
     return pm.filled(
         pm.section(
             "Verdict",

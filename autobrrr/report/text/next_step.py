@@ -8,9 +8,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
-from autobrrr.records.busy_words import busy_words, takers_named
+from autobrrr.records.busy_words import busy_words, decide_words, once_free
 from autobrrr.records.proof_records import Proof
 
 STARTED = "CMD"  # where nobody knows how the job was started
@@ -23,14 +22,13 @@ def after_diagnosis(found: Diagnosis) -> str:
         return f"autobrrr diagnose PID   (of a run that goes on; process {found.pid} has ended)"
     crowded = found.provisional or (found.regime == "unknown" and busy_words(found))
     if crowded and found.contention:
-        who = readable(takers_named(found.contention))
-        return f"autobrrr diagnose {found.pid}   (once its CPUs are free of {who})"
+        return f"autobrrr diagnose {found.pid}   ({once_free(found)})"
     tried, allow = to_try(found)
     if tried:
         command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"
         return f"{command}   (tries {_names(tried)}; autobrrr detach reverts all)"
     word = found.limit if found.regime == "unknown" else found.regime
-    return at_next_start(found) or found.decide_with or f"autobrrr explain {word}"
+    return at_next_start(found) or decide_words(found) or f"autobrrr explain {word}"
 
 
 def at_next_start(found: Diagnosis, command: str = STARTED) -> str:

@@ -10,6 +10,7 @@ import pytest
 from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Chosen, Measured
 from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, NoClaim, Reach, Tuning
+from autobrrr.records.busy_words import decide_words
 from autobrrr.report.text.next_step import (
     after_checks,
     after_diagnosis,
@@ -23,6 +24,7 @@ from autobrrr.report.text.run_text import begun_with, speed_reached
 from support.judged.verdicts import OVERHEAD
 from support.proofs import proof, refused
 from support.screens import tui
+from support.sessions.sidecar import host_sample
 
 
 def advice(remedy: str, reach: Reach, class_: ExactnessClass = "rounding") -> Advice:
@@ -35,6 +37,7 @@ BY_NAME = advice("gc.threshold", "live", "bitwise")
 UNPROVEN = advice("compile.reduce_overhead", "live")
 NEXT = advice("loader.workers", "next_epoch")
 EDIT = advice("sync.item", "edit")
+WAITS = host_sample(run_delay_share=0.5)
 BATCH = advice("batch.larger", "relaunch", "changes-training")
 
 
@@ -65,6 +68,12 @@ def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
     who = "python \\x1b[2Jjob.py (pid 14868)"
     said = f"autobrrr diagnose {found.pid}   (once its CPUs are free of {who})"
     assert after_diagnosis(found) == said
+    again = f"autobrrr diagnose {found.pid}"
+    open_ = msgspec.structs.replace(found, decide_with=again, host=WAITS, evidence=[])
+    assert decide_words(open_) == said
+    alone = msgspec.structs.replace(open_, contention=[])
+    assert decide_words(alone).endswith("(once the machine is quiet, or the job uses fewer threads)")
+    assert decide_words(msgspec.structs.replace(alone, host=None)) == again
 
 
 @pytest.mark.parametrize(
