@@ -7,19 +7,19 @@ the end of the script's first optimizer step, and to the end of the command. Cos
 less the other, with Student's 95 % interval. The first run of each kind is left out: it fills caches.
 """
 
-import argparse
-import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from scipy.stats import t as student
+import numpy as np
 
-from benchmarks import ROOT
+from benchmarks import parser
+from benchmarks.planted.job_process import own_folders
+from benchmarks.turns import in_turn, mean_interval
 
 SCRIPT = """
 import time, torch
@@ -50,44 +50,29 @@ def once(words: list[str], env: dict[str, str]) -> tuple[float, float]:
     return float(stepped.split()[1]) - began, ended - began
 
 
-def report(name: str, plain: list[float], ours: list[float]) -> None:
+def report(name: str, pairs: Sequence[tuple[float, float]]) -> None:
     """One line: both medians, and the mean difference of pairs with its interval."""
-    costs = [after - before for before, after in zip(plain, ours, strict=True)]
-    half = student.ppf(0.975, len(costs) - 1) * statistics.stdev(costs) / math.sqrt(len(costs))
-    mean = statistics.mean(costs)
-    print(
-        f"{name:<22}{statistics.median(plain):>8.3f} s{statistics.median(ours):>8.3f} s"
-        f"{mean:>+9.3f} s ({mean - half:+.3f} to {mean + half:+.3f})"
-    )
+    plain, ours = np.median(pairs, axis=0)
+    mean, low, high = mean_interval([after - before for before, after in pairs])
+    print(f"{name:<22}{plain:>8.3f} s{ours:>8.3f} s{mean:>+9.3f} s ({low:+.3f} to {high:+.3f})")
 
 
 def measure() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=10)
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        (runtime := Path(folder) / "run").mkdir(mode=0o700)
+    flags = parser(__doc__)
+    flags.add_argument("--pairs", type=int, default=10)
+    args = flags.parse_args()
+    with tempfile.TemporaryDirectory() as folder, own_folders() as env:
         script, recipe = Path(folder) / "first_step.py", Path(folder) / "r.toml"
         script.write_text(SCRIPT)
         recipe.write_text(RECIPE)
-        env = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), "XDG_CACHE_HOME": folder}
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
         plain = [sys.executable, str(script)]
-        words = {
-            False: plain,
-            True: [sys.executable, "-m", "autobrrr", "run", "--recipe", str(recipe), "--", *plain],
-        }
-        found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-        for pair in range(args.pairs + 1):
-            for on in (False, True) if pair % 2 else (True, False):
-                times = once(words[on], env)
-                if pair:
-                    found[on].append(times)
+        run = [sys.executable, "-m", "autobrrr", "run", "--recipe", str(recipe), "--", *plain]
+        _, *found = in_turn(args.pairs + 1, lambda: once(plain, env), lambda: once(run, env))
     print(f"{args.pairs} pairs, {os.cpu_count()} CPUs\n")
     print(f"{'':<22}{'plain':>10}{'run':>10}{'cost':>11} (95 % interval)")
     for name, which in (("to the first step", 0), ("the whole command", 1)):
-        report(name, *([times[which] for times in found[on]] for on in (False, True)))
+        report(name, [(before[which], after[which]) for before, after in found])
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def main():
         if args.seconds and counted_from == began and now > began + 1.0:
             counted_from, samples = now, 0
         elif args.seconds and now > counted_from + args.seconds and counted_from > began:
-            print(f"samples/s {samples / (now - counted_from):.3f}", flush=True)
+            print(f"rate {samples / (now - counted_from):.3f}", flush=True)
             return
 
 

@@ -7,17 +7,10 @@ agent or walls, each in a process of its own, in turn (A B B A …), rate by the
 holds where both intervals together allow it: |log(claim / seen)| <= sqrt(half of one² + half of the other²).
 """
 
-import argparse
-import math
-import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from scipy.stats import t as student
 
 from autobrrr import recipe
 from autobrrr.records import Tuning
@@ -26,7 +19,9 @@ from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.study.study import Study
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from benchmarks import parser
 from benchmarks.relaunch.relaunch_spaces import ALL, JOB, environment
+from benchmarks.turns import Gain, gain, rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,56 +62,34 @@ def claimed(case: Case, folder: Path) -> tuple[Tuning, recipe.Recipe | None]:
         return Study(stable=stable, space=space, search=Search(space)).run()
 
 
-def rate(words: Sequence[str], variables: Mapping[str, str], seconds: float) -> float:
-    done = subprocess.run(
-        [*words, "--seconds", str(seconds)],
-        env={**environment(), **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(done.stdout.split()[-1])
-
-
-def seen(case: Case, found: recipe.Recipe, pairs: int, seconds: float) -> tuple[float, float]:
-    """Log-ratio of rates, and half of its 95 % interval, without anything of ours."""
+def seen(case: Case, found: recipe.Recipe, pairs: int, seconds: float) -> Gain:
+    """The same without anything of ours."""
     plain = [sys.executable, str(JOB), *case.flags.split()]
-    better = recipe.with_flags(plain, found.args)
-    ratios = []
-    for i in range(pairs):
-        arms = [(plain, {}), (better, dict(found.env))]
-        order = (0, 1) if i % 2 == 0 else (1, 0)
-        rates = {arm: rate(*arms[arm], seconds) for arm in order}
-        ratios.append(math.log(rates[1] / rates[0]))
-    half = student.ppf(0.975, pairs - 1) * statistics.stdev(ratios) / math.sqrt(pairs)
-    return statistics.mean(ratios), float(half)
+    lasts = ["--seconds", str(seconds)]
+    better = [*recipe.with_flags(plain, found.args), *lasts]
+    without, with_it = environment(), {**environment(), **found.env}
+    return gain(pairs, lambda: rate([*plain, *lasts], without), lambda: rate(better, with_it))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--only", action="append", choices=list(CASES))
-    args = parser.parse_args()
-    print("| job | claimed | interval | seen | interval | the claim holds |\n|---|---|---|---|---|---|")
+    flags = parser(__doc__)
+    flags.add_argument("--pairs", type=int, default=5)
+    flags.add_argument("--seconds", type=float, default=1.0)
+    flags.add_argument("--only", action="append", choices=list(CASES))
+    args = flags.parse_args()
+    print("| job | claimed | seen | the claim holds |\n|---|---|---|---|")
     held = claims = 0
     for name in args.only or CASES:
         with tempfile.TemporaryDirectory() as folder:
             tuning, found = claimed(CASES[name], Path(folder))
         if found is None or tuning.interval is None:
-            print(f"| {name} | nothing | | | | |", flush=True)
+            print(f"| {name} | nothing | | |", flush=True)
             continue
-        middle, half = seen(CASES[name], found, args.pairs, args.seconds)
-        low, high = tuning.interval
-        its_half = (math.log(high) - math.log(low)) / 2
-        holds = abs(math.log(tuning.speedup) - middle) <= math.hypot(its_half, half)
+        claim = Gain(factor=tuning.speedup, low=tuning.interval[0], high=tuning.interval[1])
+        measured = seen(CASES[name], found, args.pairs, args.seconds)
+        holds = claim.agrees(measured)
         held, claims = held + holds, claims + 1
-        bounds = f"{math.exp(middle - half):.2f} to {math.exp(middle + half):.2f}"
-        print(
-            f"| {name} | {tuning.speedup:.2f}x | {low:.2f} to {high:.2f} | {math.exp(middle):.2f}x"
-            f" | {bounds} | {'yes' if holds else 'no'} |",
-            flush=True,
-        )
+        print(f"| {name} | {claim} | {measured} | {'yes' if holds else 'no'} |", flush=True)
     print(f"\n{held} of {claims} claims hold")
 
 

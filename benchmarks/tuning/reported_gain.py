@@ -8,7 +8,6 @@ sqrt(half_1^2 + half_2^2).
 """
 
 import argparse
-import math
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from autobrrr.records import Tuning
 from benchmarks import ROOT
 from benchmarks.planted.job_process import JobFailed, own_folders, product
 from benchmarks.tuning.recipe_effect import command, effect
+from benchmarks.turns import Gain
 
 KINDS = (
     *("adagrad", "autoencoder", "bilstm", "conv", "decoder", "ema", "gan"),
@@ -78,25 +78,14 @@ def main() -> None:
             if tuning.interval is None or not recipe.exists():
                 print(f"{job:<20}{'nothing kept':>24}", flush=True)
                 continue
+            low, high = tuning.interval
+            reported = Gain(factor=tuning.speedup, low=low, high=high)
             found = effect(str(recipe), job, args.pairs, args.seconds, environment)
-            apart = abs(math.log(tuning.speedup / found.speedup))
-            halves = [
-                math.log(high / low) / 2
-                for low, high in ((tuning.interval[0], tuning.interval[1]), (found.low, found.high))
-            ]
-            within = apart <= math.hypot(*halves)
+            within = reported.agrees(found)
             agreed, counted = agreed + within, counted + 1
-            print(
-                f"{job:<20}{_said(tuning.speedup, *tuning.interval):>24}"
-                f"{_said(found.speedup, found.low, found.high):>24}  {'yes' if within else 'NO':<6}  "
-                f"{', '.join(tuning.kept)}",
-                flush=True,
-            )
+            said = f"{job:<20}{reported!s:>24}{found!s:>24}  {'yes' if within else 'NO':<6}"
+            print(f"{said}  {', '.join(tuning.kept)}", flush=True)
     print(f"\nagreed in {agreed} of {counted}")
-
-
-def _said(factor: float, low: float, high: float) -> str:
-    return f"{factor:.2f} ({low:.2f} to {high:.2f})"
 
 
 if __name__ == "__main__":
