@@ -11,7 +11,6 @@ glibc moves them while a job runs. Rows are appended to `results/after-detach.js
 is not measured again. What can be counted (hooks, threads, files) is in `contract/test_visible_state.py`.
 """
 
-import argparse
 import math
 import os
 import statistics
@@ -22,7 +21,7 @@ import numpy as np
 from scipy import stats
 
 from autobrrr.agent.remedies.families import REGISTRY
-from benchmarks import ROOT
+from benchmarks import ROOT, parser
 from benchmarks.planted.held_out import HELD_OUT
 from benchmarks.planted.results import append, read
 from benchmarks.planted.stepped import SteppedJob
@@ -151,13 +150,13 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", action="append")
-    parser.add_argument("--jobs", action="append", choices=list(JOBS))
-    parser.add_argument("--blocks", type=int, default=6)
-    parser.add_argument("--block-s", type=float, default=0.2)
-    args = parser.parse_args()
+    flags = parser(__doc__)
+    flags.add_argument("--threads", type=int, default=1)
+    flags.add_argument("--only", action="append")
+    flags.add_argument("--jobs", action="append", choices=list(JOBS))
+    flags.add_argument("--blocks", type=int, default=6)
+    flags.add_argument("--block-s", type=float, default=0.2)
+    args = flags.parse_args()
     live = [name for name, each in REGISTRY.items() if each.reach != "relaunch" and "cuda" not in each.needs]
     known = {each.name for each in fields(Row)}
     rows = [Row(**{key: value for key, value in each.items() if key in known}) for each in read(RESULTS)]

@@ -12,7 +12,6 @@ A busy target is entered by a pending call, one whose main thread sleeps while a
 Prints a table on standard error, one JSON object on standard output.
 """
 
-import argparse
 import json
 import math
 import os
@@ -28,6 +27,7 @@ from typing import Any
 
 from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.errors import AutobrrrError
+from benchmarks import parser
 from benchmarks.planted.results import append, read, revision
 from support.attach import SLEEPS, interpreters, leaves
 
@@ -110,21 +110,18 @@ ANSWER_S = 20.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--attaches", type=int, default=200, help="per target and version, in all pieces")
-    parser.add_argument("--fresh", type=int, default=40, help="attaches per process")
-    parser.add_argument("--versions", default=",".join(sorted(interpreters())))
-    parser.add_argument("--only", default="", help="parts of targets' names, with commas")
-    parser.add_argument("--device", action="store_true", help="jobs on a CUDA device, by this Python")
-    parser.add_argument("--into", type=Path, help="file of the rows")
-    parser.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
-    args = parser.parse_args()
+    flags = parser(__doc__)
+    flags.add_argument("--attaches", type=int, default=200, help="per target and version, in all pieces")
+    flags.add_argument("--fresh", type=int, default=40, help="attaches per process")
+    flags.add_argument("--versions", default=",".join(sorted(interpreters())))
+    flags.add_argument("--only", default="", help="parts of targets' names, with commas")
+    flags.add_argument("--device", action="store_true", help="jobs on a CUDA device, by this Python")
+    flags.add_argument("--into", type=Path, help="file of the rows")
+    flags.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
+    args = flags.parse_args()
     until_s = time.monotonic() + args.for_s
     version_of_attach = revision(sources=SOURCES)
-    rows = [] if args.into is None else read(args.into)
-    rows = [row for row in rows if row["revision"] == version_of_attach]
+    rows = read(args.into, version_of_attach)
     parts = args.only.split(",")
     versions = args.versions.split(",")
     wanted = list(device_targets(parts) if args.device else targets(versions, parts))
@@ -135,8 +132,7 @@ def main() -> int:
         count = min(args.fresh, args.attaches - done(rows, each))
         row = {**each.named, "revision": version_of_attach, **stress(each, count)}
         rows.append(row)
-        if args.into is not None:
-            append(args.into, row)
+        append(args.into, row)
     told = [summary(each, rows) for each in wanted if done(rows, each)]
     for one in told:
         print(_line(one), file=sys.stderr, flush=True)

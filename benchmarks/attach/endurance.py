@@ -13,7 +13,6 @@ anything differs. `grown_bytes` is the memory of the job after all over that bef
 what the first session loads once; `grown_later_bytes` that of the second half of the shard.
 """
 
-import argparse
 import json
 import math
 import os
@@ -30,6 +29,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import parser
 from benchmarks.planted.results import append, read, revision
 from support import training
 
@@ -42,26 +42,23 @@ Act = Callable[[Path, int], str]  # does it once; at which stage it was
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cycles", type=int, default=500, help="in all pieces")
-    parser.add_argument("--kills", type=int, default=100, help="in all pieces")
-    parser.add_argument("--shard", type=int, default=50, help="cycles or kills of one job")
-    parser.add_argument("--into", type=Path, help="file of the rows")
-    parser.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
-    args = parser.parse_args()
+    flags = parser(__doc__)
+    flags.add_argument("--cycles", type=int, default=500, help="in all pieces")
+    flags.add_argument("--kills", type=int, default=100, help="in all pieces")
+    flags.add_argument("--shard", type=int, default=50, help="cycles or kills of one job")
+    flags.add_argument("--into", type=Path, help="file of the rows")
+    flags.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
+    args = flags.parse_args()
     until_s = time.monotonic() + args.for_s
     of = revision(sources=SOURCES)
-    rows = [] if args.into is None else [row for row in read(args.into) if row["revision"] == of]
+    rows = read(args.into, of)
     parts: dict[str, tuple[int, Act]] = {"cycles": (args.cycles, cycle), "kills": (args.kills, kill)}
     told = []
     for name, (count, act) in parts.items():
         while (left := missing(name, count, rows)) and time.monotonic() < until_s:
             row = {"part": name, "revision": of, **endure(min(left, args.shard), act, until_s)}
             rows.append(row)
-            if args.into is not None:
-                append(args.into, row)
+            append(args.into, row)
         told.append({**summary(name, rows), "missing": missing(name, count, rows)})
         print(json.dumps(told[-1]), flush=True)
     return int(any(one["left_something"] or not one["same_bits"] for one in told))

@@ -1,6 +1,6 @@
 """autobrrr next to py-spy, memray, Scalene, TraceML and torch.profiler, on one job.
 
-    python -m benchmarks.attach.peers [--rounds 5] [--seconds 12]
+    python -m benchmarks.attach.peers [--rounds 5] [--seconds 12] [--only TOOL …]
 
 The job takes steps of a few milliseconds and records when each ended. Part of a step is its own slow
 function, `moving_average`. In every round each tool meets a fresh job, in a drawn order; one job has no tool.
@@ -12,7 +12,6 @@ function, `moving_average`. In every round each tool meets a fresh job, in a dra
 The peers are installed into a temporary folder, without what they would bring of the packages that are here.
 """
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -27,6 +26,8 @@ import time
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks import parser
 
 PEERS = ("py-spy", "memray", "scalene", "traceml-ai")
 PEERS_NEED = ("cloudpickle", "pydantic", "pydantic-core", "annotated-types", "typing-inspection", "pyyaml")
@@ -109,13 +110,11 @@ class Meeting:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=12.0, help="of a job after it is warm")
-    parser.add_argument("--only", nargs="*", default=list(TOOLS), choices=list(TOOLS))
-    args = parser.parse_args()
+    flags = parser(__doc__)
+    flags.add_argument("--rounds", type=int, default=5)
+    flags.add_argument("--seconds", type=float, default=12.0, help="of a job after it is warm")
+    flags.add_argument("--only", nargs="*", default=list(TOOLS), choices=list(TOOLS))
+    args = flags.parse_args()
     met: dict[str, list[Meeting]] = {name: [] for name in args.only}
     with tempfile.TemporaryDirectory(prefix="autobrrr-peers-") as name:
         peers = Path(name) / "site"

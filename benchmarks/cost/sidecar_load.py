@@ -14,7 +14,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -44,25 +45,29 @@ def main() -> None:
             measure(step_ms, args.for_s)
 
 
-def measure(step_ms: float, for_s: float) -> None:
-    """One job at one rate, with each number of listeners."""
+@contextmanager
+def watched(step_ms: float) -> Iterator[int]:
+    """The pid of a job that only plays the agent, whose session has judged it."""
     words = [sys.executable, str(FAKE), "--step-ms", str(step_ms), "--for-s", "600"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as job:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as job:
         try:
             assert job.stdout is not None
             job.stdout.readline()
             with session_client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
                 wait_for_verdict(session)
-                sidecar = sidecar_of(job.pid)
-                for listeners in LISTENERS:
-                    share, rss_bytes = load(job.pid, sidecar, listeners, for_s)
-                    print(
-                        f"{step_ms:5.1f} ms {listeners:>9} {share:6.2f} % {rss_bytes >> 20:4d} MiB",
-                        flush=True,
-                    )
+                yield job.pid
                 session.detach()
         finally:
             job.kill()
+
+
+def measure(step_ms: float, for_s: float) -> None:
+    """One job at one rate, with each number of listeners."""
+    with watched(step_ms) as pid:
+        sidecar = sidecar_of(pid)
+        for listeners in LISTENERS:
+            share, rss_bytes = load(pid, sidecar, listeners, for_s)
+            print(f"{step_ms:5.1f} ms {listeners:>9} {share:6.2f} % {rss_bytes >> 20:4d} MiB", flush=True)
 
 
 def wait_for_verdict(session: session_client.Client) -> None:

@@ -10,17 +10,14 @@ CPU and memory are read from `/proc`.
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autobrrr.client import session_client
-from autobrrr.sidecar.process.session_options import SessionOptions
 from benchmarks import ROOT
-from benchmarks.cost.sidecar_load import FAKE, spent, wait_for_verdict
+from benchmarks.cost.sidecar_load import spent, watched
 from support.screens.tui_terminal import Terminal
 from support.training import environment
 
@@ -59,18 +56,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="autobrrr-bench-") as name:
         env = {**environment(Path(name)), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tui")])}
         os.environ.update(env)
-        words = [sys.executable, str(FAKE), "--step-ms", "2", "--for-s", "600"]
         print(f"{'what':<44} {'measured':>16}   promised")
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as job:
-            try:
-                assert job.stdout is not None
-                job.stdout.readline()
-                with session_client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
-                    wait_for_verdict(session)
-                    one_job(job.pid, env, args.for_s)
-                    session.detach()
-            finally:
-                job.kill()
+        with watched(2.0) as pid:
+            one_job(pid, env, args.for_s)
         eight_ranks(env, args.for_s)
 
 

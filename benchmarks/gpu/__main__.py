@@ -7,7 +7,6 @@ says of them. limits: jobs on the emulated device (`tests/emulated`), whose kern
 A shard that is cut off goes on where it stood.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import ROOT
+from benchmarks import ROOT, parser
 from benchmarks.planted import results
 
 WITHIN_S = 500.0
@@ -25,11 +24,11 @@ SHARDS = (*OWN, "remedies", "planted-confirm", "planted", "limits")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("shards", nargs="+", metavar="SHARD", choices=SHARDS)
-    parser.add_argument("--out", type=Path, default=results.RESULTS)
-    parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="begin nothing later")
-    args = parser.parse_args()
+    flags = parser(__doc__)
+    flags.add_argument("shards", nargs="+", metavar="SHARD", choices=SHARDS)
+    flags.add_argument("--out", type=Path, default=results.RESULTS)
+    flags.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="begin nothing later")
+    args = flags.parse_args()
     return max(shard(name, args.out.resolve(), args.within) for name in args.shards)
 
 

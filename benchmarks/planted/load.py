@@ -5,12 +5,10 @@ withheld on a busy machine is no fault of the program, so every row carries this
 """
 
 import os
-import resource
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-PROC = Path("/proc")
+import psutil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,15 +23,14 @@ class Load:
 class LoadMeter:
     """Begins when it is made. Read it when all children have been waited for, and their time is known."""
 
-    def __init__(self, proc: Path = PROC) -> None:
-        self._proc = proc
+    def __init__(self) -> None:
         self._began_s = time.monotonic()
-        self._busy_s, self._stolen_s = _machine_s(proc)
+        self._busy_s, self._stolen_s = _machine_s()
         self._ours_s = _ours_s()
 
     def read(self) -> Load:
         span = max(1e-6, time.monotonic() - self._began_s)
-        busy_s, stolen_s = _machine_s(self._proc)
+        busy_s, stolen_s = _machine_s()
         foreign_s = busy_s - self._busy_s - (_ours_s() - self._ours_s)
         return Load(
             foreign_cores=round(max(0.0, foreign_s) / span, 3),
@@ -42,13 +39,12 @@ class LoadMeter:
         )
 
 
-def _machine_s(proc: Path) -> tuple[float, float]:
-    words = (proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
-    user, nice, system, _idle, _wait, irq, soft, steal = (int(word) for word in words[:8])
-    tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    return (user + nice + system + irq + soft) * tick_s, steal * tick_s
+def _machine_s() -> tuple[float, float]:
+    """Seconds in which the machine ran anything, and that were stolen from it."""
+    now = psutil.cpu_times()
+    return now.user + now.nice + now.system + now.irq + now.softirq, now.steal
 
 
 def _ours_s() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    """CPU time of this process, and of what it has started and reaped."""
+    return sum(os.times()[:4])

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from autobrrr.roofline.machine_identity import read_machine
 from benchmarks import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -31,37 +32,31 @@ def machine() -> dict[str, Any]:
     """What the rows were measured on."""
     import torch
 
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
     return {
         "cores": os.cpu_count(),
-        "cpu": model,
+        "cpu": read_machine().name,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """All whole rows; a torn last line is left out."""
+def read(path: Path | None, of: str | None = None) -> list[dict[str, Any]]:
+    """All whole rows, of one revision where one is given; a torn last line is left out."""
     rows = []
-    if path.exists():
+    if path is not None and path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 rows.append(json.loads(line))
             except ValueError:
                 continue
-    return rows
+    return [row for row in rows if of is None or row["revision"] == of]
 
 
-def append(path: Path, row: dict[str, Any]) -> None:
-    """Add a row; places on this machine are told from the project's root."""
+def append(path: Path | None, row: dict[str, Any]) -> None:
+    """Add a row, where rows are kept; places on this machine are told from the project's root."""
+    if path is None:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row, default=str).replace(f"{ROOT}/", "") + "\n")

@@ -8,7 +8,6 @@ table says of the point that was chosen. The table is smoothed first (`--raw`: n
 measured to 15 % each, the best as measured is the luckiest.
 """
 
-import argparse
 import json
 import math
 import os
@@ -22,7 +21,7 @@ from optuna.samplers import TPESampler
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space, make_space
-from benchmarks import ROOT
+from benchmarks import ROOT, parser
 
 JOB = ROOT / "benchmarks/jobs/knobs.py"
 TABLES = ROOT / "benchmarks/results/relaunch-spaces.json"
@@ -120,12 +119,12 @@ def replay(name: str, table: dict[str, object], seed: int, tpe: bool) -> tuple[f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", choices=list(SPACES))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--tpe", action="store_true", help="let Optuna's TPE draw instead")
-    parser.add_argument("--raw", action="store_true", help="take the best as measured for the best")
-    args = parser.parse_args()
+    flags = parser(__doc__)
+    flags.add_argument("--only", choices=list(SPACES))
+    flags.add_argument("--seeds", type=int, default=5)
+    flags.add_argument("--tpe", action="store_true", help="let Optuna's TPE draw instead")
+    flags.add_argument("--raw", action="store_true", help="take the best as measured for the best")
+    args = flags.parse_args()
     tables = json.loads(TABLES.read_text())
     names = [args.only] if args.only else list(SPACES)
     print("| space | points | best | trials | found, median | 5th percentile | seeds at >= 95 % |")

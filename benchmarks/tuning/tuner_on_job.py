@@ -8,7 +8,6 @@ no tensor is as large as what it is about. A try ends when its trial is decided;
 trained until then.
 """
 
-import argparse
 import math
 import os
 import statistics
@@ -23,7 +22,7 @@ from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.records import Trial
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions
-from benchmarks import ROOT
+from benchmarks import ROOT, parser
 
 MOST_STEPS = 2000
 
@@ -59,11 +58,11 @@ def tell(name: str, trials: list[Trial], step_ns: float) -> None:
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tries", type=int, default=40)
-    parser.add_argument("--gain", type=float, default=1.03)
-    parser.add_argument("--for", dest="for_s", type=float, default=20.0)
-    args = parser.parse_args()
+    flags = parser(__doc__)
+    flags.add_argument("--tries", type=int, default=40)
+    flags.add_argument("--gain", type=float, default=1.03)
+    flags.add_argument("--for", dest="for_s", type=float, default=20.0)
+    args = flags.parse_args()
     words = [sys.executable, str(ROOT / "benchmarks/jobs/known_gain.py"), "--gain", str(args.gain)]
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder, "XDG_CACHE_HOME": folder}

@@ -6,7 +6,6 @@ Prints a table: MB of JSON per second and peak resident memory of each process, 
 `inside` is the analysis alone, without starting Python and importing.
 """
 
-import argparse
 import gzip
 import os
 import subprocess
@@ -15,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import ROOT
+from benchmarks import ROOT, parser
 
 PROGRAM = """
 import sys, time
@@ -73,13 +72,11 @@ def json_bytes(path: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--traces", type=Path, required=True)
-    parser.add_argument("--smallest-mb", type=float, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
+    flags = parser(__doc__)
+    flags.add_argument("--traces", type=Path, required=True)
+    flags.add_argument("--smallest-mb", type=float, default=20)
+    flags.add_argument("--rounds", type=int, default=3)
+    args = flags.parse_args()
     print(f"{'trace':<46} {'MB':>6} {'whole s':>8} {'MB/s':>6} {'inside':>7} {'peak MB':>8}")
     for path in sorted(args.traces.rglob("*.json.gz")):
         if (megabytes := json_bytes(path) / 1e6) < args.smallest_mb:

@@ -124,7 +124,7 @@ def main() -> None:
     args = parser.parse_args()
     until_s = time.monotonic() + args.within
     of = revision()
-    rows = [] if args.into is None else [row for row in read(args.into) if row["revision"] == of]
+    rows = read(args.into, of)
     adopt_orphans()
     print(f"{'job':<24}{'remedy':<24}{'predicted':>10}{'achieved':>10}  {'interval':<16}{'off':>6}")
     for name in args.case or JOBS:
@@ -139,8 +139,7 @@ def main() -> None:
             finally:
                 end_descendants()
         rows.append(row)
-        if args.into is not None:
-            append(args.into, row)
+        append(args.into, row)
         for trial in row["trials"]:
             print(line(name, trial), flush=True)
     print("\n" + json.dumps(summary(rows)))

@@ -1,8 +1,10 @@
 """Scores, the matrix, and rows that survive a broken-off run."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from benchmarks.planted import results
@@ -99,13 +101,12 @@ def test_rows_are_kept_by_case_and_repeat_and_a_torn_line_is_left_out(tmp_path: 
     assert results.latest(rows, "other") == []
 
 
-def test_foreign_load_is_what_the_machine_did_and_we_did_not(tmp_path: Path) -> None:
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  100 0 100 900 0 0 0 0 0 0\n", encoding="ascii")
-    meter = LoadMeter(tmp_path)
-    stat.write_text("cpu  100 0 100 900 0 0 0 0 0 0\n", encoding="ascii")
+def test_foreign_load_is_what_the_machine_did_and_we_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = SimpleNamespace(user=1.0, nice=0.0, system=1.0, irq=0.0, softirq=0.0, steal=0.0, idle=9.0)
+    monkeypatch.setattr(psutil, "cpu_times", lambda: times)
+    meter = LoadMeter()
     assert meter.read().foreign_cores == 0
-    stat.write_text("cpu  900000 0 100 900 0 0 0 7 0 0\n", encoding="ascii")
+    times.user, times.steal = 9000.0, 0.07
     load = meter.read()
     assert load.foreign_cores > 1
     assert load.stolen_cores > 0
