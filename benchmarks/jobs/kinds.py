@@ -1,4 +1,4 @@
-"""Fourteen small trainings of common kinds, plain as people write them: `kinds.py lstm --seconds 3`."""
+"""Small trainings of common kinds, plain as people write them: `kinds.py gru --seconds 3`."""
 
 import pace
 import torch
@@ -136,6 +136,60 @@ def norms():
     return classified(nn.Sequential(*layers, nn.Linear(64, 10)), (64,), "AdamW", batch=64)
 
 
+def small_blocks():
+    """The step is Python and dispatch."""
+    layers = [each for _ in range(12) for each in (nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU())]
+    return classified(nn.Sequential(*layers, nn.Linear(64, 10)), (64,), "AdamW")
+
+
+class Attention(nn.Module):
+    def __init__(self, width=128, heads=4):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        parts = self.qkv(self.norms[0](x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(*parts, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp(self.norms[1](x))
+
+
+def small_batch_gpt():
+    """Two sequences of 64 tokens."""
+    model = nn.Sequential(nn.Embedding(256, 128), *(Attention() for _ in range(4)), nn.Linear(128, 256))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    tokens = torch.randint(0, 256, (2, 65))
+
+    def step():
+        optimizer.zero_grad()
+        F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def pointwise():
+    """A gated recurrence on tensors of 36 MiB: the step moves memory."""
+    gates = nn.ParameterList([nn.Parameter(torch.randn(1024) * 0.1) for _ in range(2)])
+    optimizer = torch.optim.SGD(gates, lr=0.01)
+    data = torch.randn(9216, 1024)
+
+    def step():
+        optimizer.zero_grad()
+        state = data
+        for gate in gates:
+            state = state * torch.sigmoid(state + gate) * 0.9
+        state.square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
 KINDS = {
     "adagrad": lambda: classified(mlp(), (96,), "Adagrad"),
     "autoencoder": autoencoder,
@@ -147,10 +201,14 @@ KINDS = {
     "gru": lambda: recurrent(nn.GRU, num_layers=2),
     "nadam": lambda: classified(mlp(), (96,), "NAdam"),
     "norms": norms,
+    "pointwise": pointwise,
     "residual": lambda: classified(Residual(), (3, 16, 16), "AdamW", batch=16),
     "rmsprop": lambda: classified(mlp(), (96,), "RMSprop"),
+    "small_batch_gpt": small_batch_gpt,
+    "small_blocks": small_blocks,
     "sgd": lambda: classified(mlp(128, 10), (128,), "SGD", momentum=0.9),
     "tables": lambda: classified(Tables(), (12,), "Adam", batch=128),
+    "wide_mlp": lambda: classified(mlp(1024, 3), (1024,), "AdamW", batch=1024),  # large operators
 }
 
 if __name__ == "__main__":

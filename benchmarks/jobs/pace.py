@@ -18,17 +18,17 @@ def arguments(kinds: Sequence[str] = ()) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def steps(args: argparse.Namespace, warm: int = WARM_STEPS) -> Iterator[int]:
+def steps(args: argparse.Namespace) -> Iterator[int]:
     """Step numbers, until the time is up; prints the rate of the steps after the first few."""
     number = 0
     began = ends = time.perf_counter()
     while True:
         now = time.perf_counter()
-        if number == warm:
+        if number == WARM_STEPS:
             began, ends = now, now + args.seconds
-        if number > warm and (number >= args.steps if args.steps else now >= ends):
+        if number > WARM_STEPS and (number >= args.steps if args.steps else now >= ends):
             break
         yield number
         number += 1
     if os.environ.get("RANK", "0") == "0":
-        print(f"rate {(number - warm) / (now - began):.4f}", flush=True)
+        print(f"rate {(number - WARM_STEPS) / (now - began):.4f}", flush=True)

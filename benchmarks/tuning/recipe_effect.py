@@ -21,22 +21,22 @@ JOBS = ROOT / "benchmarks" / "jobs"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 RANKS = "2"
 FITTING = {
-    "bitwise-only": "small_blocks",
-    "cpu-only": "wide_mlp",
+    "bitwise-only": "kinds small_blocks",
+    "cpu-only": "kinds wide_mlp",
     "ddp-small-buckets": "ddp_many_layers",
     "inference-heavy-rl": "policy",
     "input-bound-images": "images packed",
-    "memory-bound-pointwise": "pointwise",
-    "small-batch-transformer": "small_batch_gpt",
-    "tiny-model-host-bound": "small_blocks",
+    "memory-bound-pointwise": "kinds pointwise",
+    "small-batch-transformer": "kinds small_batch_gpt",
+    "tiny-model-host-bound": "kinds small_blocks",
 }
 # One thread where the cure is not about threads: two of them on two CPUs measure the neighbours.
 ONE_THREAD = ("bitwise-only", "memory-bound-pointwise", "input-bound-images", "ddp-small-buckets")
 # Where it should bring nothing, and must not harm.
 ELSEWHERE = {
     "input-bound-images": "images resized",
-    "memory-bound-pointwise": "small_blocks",
-    "tiny-model-host-bound": "pointwise",
+    "memory-bound-pointwise": "kinds small_blocks",
+    "tiny-model-host-bound": "kinds pointwise",
 }
 
 
@@ -68,14 +68,14 @@ def measure() -> None:
     if args.elsewhere:
         rows += [(name, job) for name, job in ELSEWHERE.items() if name in wanted]
     print(f"{args.pairs} pairs of runs of {args.seconds} s, {os.cpu_count()} CPUs\n")
-    print(f"{'recipe':<26}{'job':<18}{'plain':>10}{'recipe':>10}  speed-up (95 % interval)")
+    print(f"{'recipe':<26}{'job':<22}{'plain':>10}{'recipe':>10}  speed-up (95 % interval)")
     with tempfile.TemporaryDirectory() as folder, own_folders(Path(folder)) as env:
         # Temporary files too: a launcher leaves its own behind.
         env["TMPDIR"] = folder
         for name, job in rows:
             threads = {"OMP_NUM_THREADS": "1"} if name in ONE_THREAD and job != "images resized" else {}
             found = effect(name, job, args.pairs, args.seconds, env | threads)
-            print(f"{name:<26}{job:<18}{found.before:>8.1f}/s{found.after:>8.1f}/s  {found}", flush=True)
+            print(f"{name:<26}{job:<22}{found.before:>8.1f}/s{found.after:>8.1f}/s  {found}", flush=True)
 
 
 if __name__ == "__main__":
