@@ -20,22 +20,21 @@ from autobrrr.records import GpuSample
 
 FIND_EVERY_NS = 5_000_000_000
 PROCESSES_EVERY_NS = 1_000_000_000
-LONGEST_NS = 3_000_000_000  # an interval that a pause made longer is no interval
+LEAST_NS, LONGEST_NS = 100_000_000, 3_000_000_000  # of an interval: a pause that made it longer spoils it
 UUID_KINDS = ("GPU", "MIG")
-LEAST_NS = 100_000_000
-METRICS = ("NVML_GPM_METRIC_SM_UTIL", "NVML_GPM_METRIC_ANY_TENSOR_UTIL", "NVML_GPM_METRIC_DRAM_BW_UTIL")
-LOST = ("NVML_ERROR_UNINITIALIZED", "NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
+# Numbers of nvml.h, which never change.
+TEMPERATURE_GPU, CLOCK_SM = 0, 1
+LOST = (1, 15, 16)  # errors: uninitialised, the GPU is lost, a reset is required
+SM_UTIL, ANY_TENSOR_UTIL, DRAM_BW_UTIL = 2, 5, 10  # metrics of GPM
+THROTTLING = {  # bits of the reasons for a lowered clock; the others (idle, chosen clocks) slow nobody down
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
 GpmShares = tuple[float | None, float | None, float | None]  # of SMs, tensor cores, memory channels at work
 NO_SHARES: GpmShares = (None, None, None)
-
-# Bits of the reasons for a lowered clock; the remaining ones (idle, chosen clocks) slow nobody down.
-THROTTLING = {
-    "nvmlClocksEventReasonSwPowerCap": "power cap",
-    "nvmlClocksEventReasonHwSlowdown": "hardware slowdown",
-    "nvmlClocksEventReasonSwThermalSlowdown": "software thermal slowdown",
-    "nvmlClocksEventReasonHwThermalSlowdown": "hardware thermal slowdown",
-    "nvmlClocksEventReasonHwPowerBrakeSlowdown": "power brake",
-}
 
 
 def load_nvml() -> ModuleType | None:
@@ -58,28 +57,32 @@ class NvmlCalls:
     def __init__(self, module: ModuleType) -> None:
         self.module = module
         self.lost = False
-        self._gone = {self.number(name) for name in LOST}
 
-    def ask(self, name: str, *args: object) -> object:
-        """What the function gives; None where it fails or is not there."""
-        function = getattr(self.module, name, None)
-        if self.lost or function is None:
-            return None
-        try:
-            found: object = function(*args)
-        except Exception as error:  # noqa: BLE001 - one figure less
-            self.lost = getattr(error, "value", None) in self._gone
-            return None
-        return found
+    def ask(self, names: str, *args: object) -> object:
+        """What a function gives; None where it fails or is not there.
 
-    def whole(self, name: str, *args: object) -> int | None:
+        Args:
+            names: Of the function, with blanks between; the first that answers counts.
+        """
+        for name in names.split():
+            function = getattr(self.module, name, None)
+            if self.lost or function is None:
+                continue
+            try:
+                found: object = function(*args)
+                return found
+            except Exception as error:  # noqa: BLE001 - one figure less
+                self.lost = getattr(error, "value", None) in LOST
+        return None
+
+    def whole(self, names: str, *args: object) -> int | None:
         """The same for functions that give a whole number."""
-        return _whole(self.ask(name, *args))
+        return _whole(self.ask(names, *args))
 
-    def number(self, name: str) -> int:
-        """A constant of the library; -1 where it has none, which no function accepts."""
-        found = getattr(self.module, name, None)
-        return found if isinstance(found, int) else -1
+    def processes(self, handle: object) -> dict[int, int | None] | None:
+        """Pids that compute on a device, and their bytes; None where the driver does not tell."""
+        listed = self.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+        return {one.pid: _whole(one.usedGpuMemory) for one in listed} if isinstance(listed, list) else None
 
 
 class Gpm:
@@ -115,12 +118,13 @@ class Gpm:
         self._buffers = []
 
     def _between(self, before: object, now: object) -> GpmShares:
-        query = self._calls.module.c_nvmlGpmMetricsGet_t()
-        query.version = self._calls.number("NVML_GPM_METRICS_GET_VERSION")
-        query.numMetrics, query.sample1, query.sample2 = len(METRICS), before, now
-        wanted = query.metrics[: len(METRICS)]
-        for metric, name in zip(wanted, METRICS, strict=True):
-            metric.metricId = self._calls.number(name)
+        module, asked = self._calls.module, (SM_UTIL, ANY_TENSOR_UTIL, DRAM_BW_UTIL)
+        query = module.c_nvmlGpmMetricsGet_t()
+        query.version = module.NVML_GPM_METRICS_GET_VERSION
+        query.numMetrics, query.sample1, query.sample2 = len(asked), before, now
+        wanted = query.metrics[: len(asked)]
+        for metric, number in zip(wanted, asked, strict=True):
+            metric.metricId = number
         if self._calls.ask("nvmlGpmMetricsGet", query) is None:
             return NO_SHARES
         sm, tensor, dram = (_share(metric.value) if metric.nvmlReturn == 0 else None for metric in wanted)
@@ -133,14 +137,6 @@ class _Found:
     name: str | None
     max_mhz: int | None
     gpm: Gpm
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Users:
-    """Processes that compute on the device; None: the driver's pids say nothing here."""
-
-    others: int | None = None
-    job_bytes: int | None = None
 
 
 class NvmlDevice:
@@ -177,25 +173,29 @@ class NvmlDevice:
         self._host_pids = namespace("self", "pid", proc) == FIRST_PIDS  # those that NVML tells
         self._calls: NvmlCalls | None = None
         self._found: _Found | None = None
-        self._find_at_ns: int | None = None
-        self._users = _Users()
-        self._users_at_ns: int | None = None
+        self._find_at_ns = self._users_at_ns = 0
+        self._users: tuple[int | None, int | None] = (None, None)  # other processes; bytes of the job
 
     def sample(self) -> GpuSample | None:
         calls, now_ns = self._ready(), self._clock_ns()
         if calls is None:
             return None
-        if self._found is None:
-            self._find(calls, now_ns)
+        if self._found is None and now_ns >= self._find_at_ns:
+            self._find_at_ns = now_ns + FIND_EVERY_NS
+            self._found = self._find(calls)
         found = self._found
         if found is None:
             return None
         handle = found.handle
-        if self._users_at_ns is None or now_ns - self._users_at_ns >= PROCESSES_EVERY_NS:
-            self._users_at_ns, self._users = now_ns, self._look_at_users(calls, handle)
+        if now_ns >= self._users_at_ns:
+            self._users_at_ns, self._users = now_ns + PROCESSES_EVERY_NS, self._look_at_users(calls, handle)
         memory = calls.ask("nvmlDeviceGetMemoryInfo", handle)
         sm_active, tensor_active, dram_active = found.gpm.read(now_ns)
         power_mw = calls.whole("nvmlDeviceGetPowerUsage", handle)
+        # The second name of each is that of drivers and packages from before CUDA 13, or 12.
+        celsius = "nvmlDeviceGetTemperatureV nvmlDeviceGetTemperature"
+        reasons = "nvmlDeviceGetCurrentClocksEventReasons nvmlDeviceGetCurrentClocksThrottleReasons"
+        temperature, lowered = calls.whole(celsius, handle, TEMPERATURE_GPU), calls.whole(reasons, handle)
         sample = GpuSample(
             t_ns=now_ns,
             name=found.name,
@@ -205,18 +205,18 @@ class NvmlDevice:
             dram_active_share=dram_active,
             memory_used_bytes=_whole(getattr(memory, "used", None)),
             memory_total_bytes=_whole(getattr(memory, "total", None)),
-            job_memory_bytes=self._users.job_bytes,
+            job_memory_bytes=self._users[1],
             power_w=None if power_mw is None else power_mw / 1000,
-            temperature_c=_temperature(calls, handle),
-            sm_clock_mhz=calls.whole("nvmlDeviceGetClockInfo", handle, calls.number("NVML_CLOCK_SM")),
+            temperature_c=None if temperature is None else float(temperature),
+            sm_clock_mhz=calls.whole("nvmlDeviceGetClockInfo", handle, CLOCK_SM),
             sm_clock_max_mhz=found.max_mhz,
-            throttled_by=_throttled_by(calls, handle),
-            other_processes=self._users.others,
+            throttled_by=None
+            if lowered is None
+            else [THROTTLING[bit] for bit in THROTTLING if lowered & bit],
+            other_processes=self._users[0],
         )
-        if calls.lost:  # in the middle of it: half a sample is none
-            self.gone = True
-            return None
-        return sample
+        self.gone = calls.lost
+        return None if calls.lost else sample  # lost in the middle of it: half a sample is none
 
     def close(self) -> None:
         """Let go of the driver, on the thread that samples."""
@@ -233,18 +233,15 @@ class NvmlDevice:
             self.gone = module is None
         return None if self.gone else self._calls
 
-    def _find(self, calls: NvmlCalls, now_ns: int) -> None:
-        if self._find_at_ns is not None and now_ns < self._find_at_ns:
-            return
-        self._find_at_ns = now_ns + FIND_EVERY_NS
+    def _find(self, calls: NvmlCalls) -> _Found | None:
         handle = self._choose(calls)
         if handle is None:
-            return
+            return None
         name = calls.ask("nvmlDeviceGetName", handle)
-        self._found = _Found(
+        return _Found(
             handle=handle,
-            name=name if isinstance(name, str) else None,
-            max_mhz=calls.whole("nvmlDeviceGetMaxClockInfo", handle, calls.number("NVML_CLOCK_SM")),
+            name=None if name is None else str(name),
+            max_mhz=calls.whole("nvmlDeviceGetMaxClockInfo", handle, CLOCK_SM),
             gpm=Gpm(calls, handle),
         )
 
@@ -262,51 +259,24 @@ class NvmlDevice:
         handles = [calls.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
         known = [handle for handle in handles if handle is not None]
         if self._host_pids:
-            listed = [(handle, _processes(calls, handle)) for handle in known]
-            used = [
-                (users[self._pid] or 0, handle)
-                for handle, users in listed
-                if users is not None and self._pid in users
-            ]
+            listed = [calls.processes(handle) for handle in known]
+            used = {
+                at: users[self._pid] or 0 for at, users in enumerate(listed) if users and self._pid in users
+            }
             if used:
-                return max(used, key=lambda one: one[0])[1]
-            if all(users is not None for _, users in listed):
+                return known[max(used, key=used.__getitem__)]
+            if None not in listed:
                 return None  # the driver lists every process, and the job is not among them
         return known[0] if count == 1 and known and self._uses_gpu() else None
 
-    def _look_at_users(self, calls: NvmlCalls, handle: object) -> _Users:
-        users = _processes(calls, handle) if self._host_pids else None
+    def _look_at_users(self, calls: NvmlCalls, handle: object) -> tuple[int | None, int | None]:
+        """Other processes that compute on the device, and the job's bytes; None where pids say nothing."""
+        users = calls.processes(handle) if self._host_pids else None
         if users is None or self._pid not in users:
-            return _Users()
+            return None, None
         own = {self._pid, *procfs.descendants(self._pid, self._proc)} & users.keys()
-        spent = [users[pid] for pid in own]
-        return _Users(
-            others=len(users) - len(own),
-            job_bytes=sum(size for size in spent if size is not None) if None not in spent else None,
-        )
-
-
-def _processes(calls: NvmlCalls, handle: object) -> dict[int, int | None] | None:
-    """Pids that compute on a device, and their bytes; None where the driver does not tell."""
-    listed = calls.ask("nvmlDeviceGetComputeRunningProcesses", handle)
-    return {one.pid: _whole(one.usedGpuMemory) for one in listed} if isinstance(listed, list) else None
-
-
-def _temperature(calls: NvmlCalls, handle: object) -> float | None:
-    sensor = calls.number("NVML_TEMPERATURE_GPU")
-    found = calls.whole("nvmlDeviceGetTemperatureV", handle, sensor)
-    if found is None:  # a driver or a package from before CUDA 13
-        found = calls.whole("nvmlDeviceGetTemperature", handle, sensor)
-    return None if found is None else float(found)
-
-
-def _throttled_by(calls: NvmlCalls, handle: object) -> list[str] | None:
-    bits = calls.whole("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if bits is None:  # the same bits under the name of older drivers
-        bits = calls.whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    if bits is None:
-        return None
-    return [word for name, word in THROTTLING.items() if (bit := calls.number(name)) > 0 and bits & bit]
+        sizes = [size for pid in own if (size := users[pid]) is not None]
+        return len(users) - len(own), sum(sizes) if len(sizes) == len(own) else None
 
 
 def _share(percent: object) -> float | None:
