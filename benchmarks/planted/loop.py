@@ -91,6 +91,12 @@ class Loop:
         optimizer.step()
         self.mark("optimizer")
 
+    def train(self, optimizer: torch.optim.Optimizer, loss: Callable[[], torch.Tensor]) -> None:
+        """All steps of a job that does nothing else."""
+        for _ in self:
+            optimizer.zero_grad()
+            self.learn(loss(), optimizer)
+
     def __iter__(self) -> Iterator[int]:
         began = time.perf_counter()
         warm_until = began + WARM_S if self.args.clock else began

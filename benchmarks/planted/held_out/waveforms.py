@@ -21,7 +21,4 @@ def main(loop: Loop, args: Knobs) -> None:
         flops=3 * args.layers * each - each,
         traffic_bytes=4 * args.layers * (8 * batch * length * channels + 6 * channels * channels * KERNEL),
     )
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(waves).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(waves).square().mean())

@@ -24,7 +24,4 @@ def main(loop: Loop, args: Knobs) -> None:
         flops=2 * 9 * pixels * channels * (2 * 3 + 3 * args.layers * channels),
         traffic_bytes=4 * pixels * channels * args.layers * (6 + 5 + (16 if args.norm else 0)),
     )
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), labels)
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: nn.functional.cross_entropy(model(x), labels))

@@ -38,7 +38,4 @@ def main(loop: Loop, args: Knobs) -> None:
     ids = torch.randint(0, rows, (batch, TABLES, args.ids), device=loop.device)
     clicks = torch.rand(batch, 1, device=loop.device).round()
     loop.works(traffic_bytes=4 * TABLES * rows * width * 5)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = nn.functional.binary_cross_entropy_with_logits(model(dense, ids), clicks)
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: nn.functional.binary_cross_entropy_with_logits(model(dense, ids), clicks))

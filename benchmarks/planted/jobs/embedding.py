@@ -32,7 +32,4 @@ def main(loop: Loop, args: Knobs) -> None:
         optimizer = torch.optim.Adagrad(model.parameters(), lr=1e-3, foreach=False)
     ids = torch.randint(0, rows, (batch, args.ids), device=loop.device)
     loop.works(traffic_bytes=4 * rows * width * (1 + PASSES[args.optimizer]))
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(ids).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(ids).square().mean())

@@ -35,7 +35,4 @@ def main(loop: Loop, args: Knobs) -> None:
     )
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3)
     x = torch.randn(args.batch, width)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = Held.apply(layers(x), args.asleep_ms * 1e-3, args.turns).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: Held.apply(layers(x), args.asleep_ms * 1e-3, args.turns).square().mean())

@@ -37,7 +37,4 @@ def main(loop: Loop, args: Knobs) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     x = torch.randn(rows, width, device=loop.device)
     loop.works(traffic_bytes=4 * rows * width * (args.layers * PASSES[args.kind] + 8))
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).square().mean())

@@ -34,7 +34,4 @@ def main(loop: Loop, args: Knobs) -> None:
     field = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 2))
     optimizer = torch.optim.SGD(field.parameters(), lr=1e-4)
     start, wanted = torch.randn(batch, 2), torch.randn(batch, 2)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = (integrated(field, start, args.turns) - wanted).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: (integrated(field, start, args.turns) - wanted).square().mean())

@@ -34,7 +34,4 @@ def main(loop: Loop, args: Knobs) -> None:
     x = torch.randn(rows, width, device=loop.device)
     # Forward 3 operators of 2 passes; backward: relu 3, shift 1, gain 3 + 1, input 2.
     loop.works(traffic_bytes=4 * rows * width * args.links * 16)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).mean())

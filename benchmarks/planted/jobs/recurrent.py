@@ -30,7 +30,4 @@ def main(loop: Loop, args: Knobs) -> None:
     loop.works(
         flops=6 * length * batch * 8 * width * width, traffic_bytes=4 * length * batch * width * 4 * 12
     )
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x).reshape(-1, 4), labels)
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: nn.functional.cross_entropy(model(x).reshape(-1, 4), labels))

@@ -33,7 +33,4 @@ def main(loop: Loop, args: Knobs) -> None:
     x = torch.randn(min(size, 16), device=loop.device)
     # The gradient is a zero-filled copy of the parameter: one write, one read.
     loop.works(traffic_bytes=4 * args.tensors * size * (1 + PASSES[args.optimizer]))
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).square().mean())

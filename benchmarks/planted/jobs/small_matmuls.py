@@ -29,7 +29,4 @@ def main(loop: Loop, args: Knobs) -> None:
     x = torch.randn(batch, side, side, device=loop.device)
     cells = batch * side * side
     loop.works(flops=6 * cells * side * args.layers, traffic_bytes=4 * cells * args.layers * (9 + 3))
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).mean())

@@ -35,7 +35,4 @@ def main(loop: Loop, args: Knobs) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x = torch.randn(4, batch, width, device=loop.device)
     loop.works(traffic_bytes=4 * args.turns * batch * width * 25)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).square().mean())

@@ -34,7 +34,6 @@ def main(loop: Loop, args: Knobs) -> None:
         flops=6 * places * (args.layers * (12 * width * width + 2 * length * width) + width * words),
         traffic_bytes=4 * (places * width * args.layers * 90 + 12 * width * width * args.layers * 23),
     )
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(tokens).reshape(-1, words), tokens.reshape(-1))
-        loop.learn(loss, optimizer)
+    loop.train(
+        optimizer, lambda: nn.functional.cross_entropy(model(tokens).reshape(-1, words), tokens.reshape(-1))
+    )

@@ -16,7 +16,4 @@ def main(loop: Loop, args: Knobs) -> None:
     loop.works(
         flops=6 * tokens * width * words, traffic_bytes=4 * (10 * tokens * words + 7 * 2 * words * width)
     )
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(head(embed(ids).tanh()), ids)
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: nn.functional.cross_entropy(head(embed(ids).tanh()), ids))

@@ -33,7 +33,4 @@ def main(loop: Loop, args: Knobs) -> None:
         flops=3 * 2 * length * batch * 8 * width * width,
         traffic_bytes=4 * 3 * length * (8 * width * width + 12 * batch * width),
     )
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = (model(x) if args.by_hand else model(x)[0][-1]).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: (model(x) if args.by_hand else model(x)[0][-1]).square().mean())

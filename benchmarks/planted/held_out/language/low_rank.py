@@ -29,7 +29,4 @@ def main(loop: Loop, args: Knobs) -> None:
     # Each frozen weight is read once forward, and once backward but for the first.
     reads = 2 * args.layers - 1
     loop.works(flops=2 * reads * width * width, traffic_bytes=FLOAT * reads * width * width)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).square().mean())

@@ -34,7 +34,4 @@ def main(loop: Loop, args: Knobs) -> None:
     x = torch.randn(batch, tokens, width)
     each = 8 * batch * tokens * width * width + 4 * batch * tokens * tokens * width
     loop.works(flops=3 * args.layers * each - 6 * batch * tokens * width * width)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).square().mean())

@@ -39,7 +39,4 @@ def main(loop: Loop, args: Knobs) -> None:
     model = nn.Sequential(*layers)
     optimizer = Factored(model.parameters())
     x = torch.randn(batch, width)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = (model(x) - x).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: (model(x) - x).square().mean())

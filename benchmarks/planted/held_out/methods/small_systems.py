@@ -15,7 +15,4 @@ def main(loop: Loop, args: Knobs) -> None:
     forces, goal = torch.randn(2, systems, side, 1)
     # Factor and solve, forward and backward; a dozen passes over the matrices.
     loop.works(flops=4 * systems * side**3, traffic_bytes=4 * 16 * systems * side * side)
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = (torch.linalg.solve(stiffness + springs, forces) - goal).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: (torch.linalg.solve(stiffness + springs, forces) - goal).square().mean())

@@ -21,7 +21,4 @@ def main(loop: Loop, args: Knobs) -> None:
     loop.works(
         flops=3 * args.layers * 2 * x.numel() * KERNEL * KERNEL, traffic_bytes=4 * args.layers * 7 * x.numel()
     )
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).square().mean())

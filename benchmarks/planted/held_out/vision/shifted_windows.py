@@ -39,7 +39,4 @@ def main(loop: Loop, args: Knobs) -> None:
     # A block: four copies and a product of 2 each, a sum of 3; backward the same copies, products of
     # 2 and 3, sums of 1 and 3; the first block's input needs no gradient, which spares 9.
     loop.works(traffic_bytes=FLOAT * x.numel() * (args.blocks * 30 - 9))
-    for _ in loop:
-        optimizer.zero_grad()
-        loss = model(x).mean()
-        loop.learn(loss, optimizer)
+    loop.train(optimizer, lambda: model(x).mean())
