@@ -9,7 +9,6 @@ anything else is printed; elsewhere it is a line whenever its subject changes.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import threading
@@ -171,19 +170,19 @@ def write_file(
 
 
 LEAST_COLUMNS = 30
-COLOURED = {  # a pattern, and the style of its groups
-    r"\bregime: (?P<word>\w+)": "bold",
-    r"(?P<word>limited by [a-z]+(?: parts| collection)?)": "bold",
-    r"(?P<sure>\(high\)|confidence high)": "green",
-    r"(?P<doubt>\(low\)|confidence low|\bprovisional\b)": "yellow",
-    r"\b(?P<better>(?:1\.0*[1-9]\d*|[2-9]\d*\.\d+|[1-9]\d+\.\d+)x)(?= \[|$)": "green",
-    r"\b(?P<worse>0\.\d+x)(?= \[|$)": "red",
-    r"(?P<interval>\[\d+\.\d+–\d+\.\d+\])": "dim",
-    r"(?m)^(?P<ok>ok)  ": "green",
-    r"(?m)^(?P<warn>warn)  ": "yellow",
-    r"(?m)^(?P<fail>FAIL)  ": "bold red",
-    r"(?m)^(?P<heads>[A-Z]{3,}(?: +[A-Z-]{3,})+)$": "bold",
-    r"(?P<bar>[█━▏]+)": "cyan",
+COLOURED = {  # a pattern, and its style
+    r"(?<=\bregime: )\w+": "bold",
+    r"limited by [a-z]+(?: parts| collection)?": "bold",
+    r"\(high\)|confidence high": "green",
+    r"\(low\)|confidence low|\bprovisional\b": "yellow",
+    r"\b(?:1\.0*[1-9]\d*|[2-9]\d*\.\d+|[1-9]\d+\.\d+)x(?= \[|$)": "green",
+    r"\b0\.\d+x(?= \[|$)": "red",
+    r"\[\d+\.\d+–\d+\.\d+\]": "dim",
+    r"(?m)^ok(?=  )": "green",
+    r"(?m)^warn(?=  )": "yellow",
+    r"(?m)^FAIL(?=  )": "bold red",
+    r"(?m)^[A-Z]{3,}(?: +[A-Z-]{3,})+$": "bold",
+    r"[█━▏]+": "cyan",
 }
 
 
@@ -204,8 +203,7 @@ def show(text: str) -> None:
 
     shown = Text(fitted(text, width))
     for pattern, style in COLOURED.items():
-        for found in re.finditer(pattern, shown.plain):
-            shown.stylize(style, *found.span(1))
+        shown.highlight_regex(pattern, style)
     Console(width=width, highlight=False).print(shown, soft_wrap=True)
 
 

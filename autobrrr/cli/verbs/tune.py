@@ -16,6 +16,7 @@ import re
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from autobrrr.told_to_end import stopped_in_order
 
 if TYPE_CHECKING:
     from autobrrr.recipe import Recipe
+    from autobrrr.relaunch.search.argparse_flags import Declared
     from autobrrr.relaunch.search.point_search import Search
     from autobrrr.relaunch.search.search_space import Parameter, Space
     from autobrrr.relaunch.search.study_storage import Storage
@@ -76,7 +78,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if _is_script(args):
-        return run_script(args, args.target)
+        _refuse(args)
+        with last_words_said():
+            return _study(args, args.target)
     with stopped_in_order():
         return _tune(args)
 
@@ -227,25 +231,21 @@ def _add_script_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", nargs="*", help=argparse.SUPPRESS)
 
 
-def run_script(args: argparse.Namespace, words: list[str]) -> int:
+def _study(args: argparse.Namespace, words: list[str]) -> int:
     """Tune a script.
 
     Raises:
-        UsageError: the arguments contradict each other, or can't be read.
+        UsageError: the arguments can't be read.
         AutobrrrError: the command can't be measured.
     """
-    _refuse(args)
-    with last_words_said():
-        return _study(args, words)
-
-
-def _study(args: argparse.Namespace, words: list[str]) -> int:
     from autobrrr.relaunch.search.argparse_flags import declared_flags
     from autobrrr.relaunch.search.param_specs import parse_parameter
     from autobrrr.relaunch.search.search_space import make_space
     from autobrrr.relaunch.search.study_storage import address, connect
     from autobrrr.relaunch.study.command_refusals import refuse_elsewhere
+    from autobrrr.relaunch.study.study import BUDGET_NS, Study
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
+    from autobrrr.report.pages.study_page import study_page
     from autobrrr.tuner.candidate_space import allowed_classes
 
     command = [*words_of("--launcher", args.launcher or ""), *words]
@@ -269,11 +269,9 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             narrate(NETWORK)
         base = None
         if space is None:
-            base, parameters = _proposal(stable, command, allowed, yes=args.yes)
+            base, parameters = _proposal(stable, command, declared, allowed, yes=args.yes)
             space = make_space(parameters, command, declared, allowed)
         stable.space = space
-        from autobrrr.relaunch.study.study import BUDGET_NS, Study
-
         search = _search(args, command, space, shared)
         count = len(space.points())
         narrate(f"{count} points besides the unmodified command, at most {search.most} trials")
@@ -294,7 +292,11 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             NARRATOR.clear()
             narrate("stopped; all trials have ended. Run the same command again to resume")
             raise
-    return _tell(args, command, tuning, found)
+    tuning = _with_recipe(tuning, found, args.recipe)
+    deliver(args, tuning, study_page(tuning), width=columns())
+    if not args.json:
+        NARRATOR.next_step(after_tuning(tuning, None, command))
+    return EXIT_DONE
 
 
 def _search(args: argparse.Namespace, command: list[str], space: Space, shared: Storage | None) -> Search:
@@ -322,16 +324,6 @@ def _search(args: argparse.Namespace, command: list[str], space: Space, shared: 
     if search.results:
         narrate(f"resuming a study that has {len(search.results)} trials")
     return search
-
-
-def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: Recipe | None) -> int:
-    from autobrrr.report.pages.study_page import study_page
-
-    tuning = _with_recipe(tuning, found, args.recipe)
-    deliver(args, tuning, study_page(tuning), width=columns())
-    if not args.json:
-        NARRATOR.next_step(after_tuning(tuning, None, command))
-    return EXIT_DONE
 
 
 def _refuse(args: argparse.Namespace) -> None:
@@ -364,9 +356,13 @@ def _output_folder(folder: Path) -> Path:
 
 
 def _proposal(
-    stable: TrialFactory, command: list[str], allowed: tuple[ExactnessClass, ...], *, yes: bool
+    stable: TrialFactory,
+    command: list[str],
+    declared: Mapping[str, Declared],
+    allowed: tuple[ExactnessClass, ...],
+    *,
+    yes: bool,
 ) -> tuple[LiveTrial, list[Parameter]]:
-    from autobrrr.relaunch.search.argparse_flags import declared_flags
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
     from autobrrr.relaunch.study.propose_space import diagnosis_of, proposed
 
@@ -386,7 +382,7 @@ def _proposal(
     parameters = proposed(
         command=command,
         env=os.environ,
-        declared=declared_flags(command),
+        declared=declared,
         advice=() if diagnosis is None else diagnosis.advice,
         allowed=allowed,
         cores=len(os.sched_getaffinity(0)),
