@@ -16,7 +16,6 @@ AGENT_CHARACTERS = 1 << 12  # of one text of an agent
 MOST_DEPTH = 64
 MOST_INTEGER = 1 << 63
 Clean = Callable[[str], str]
-_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +88,12 @@ def fields(message: Mapping[str, object], clean: Clean = readable) -> dict[str, 
 def _shown(character: str) -> str:
     if character.isprintable():
         return character
-    if character in _SHORT:
-        return _SHORT[character]
     code = ord(character)
     if character.isspace() and code >= 0xA0 and code not in (0x2028, 0x2029):
         return " "
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
-        code -= 0xDC00
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if 0xDC80 <= code <= 0xDCFF:
+        character = chr(code - 0xDC00)  # a byte that was no UTF-8
+    return character.encode("unicode_escape").decode()
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -15,6 +16,12 @@ from autobrrr.records import SCHEMA, Record
 
 MOST_BYTES = 1 << 24
 R = TypeVar("R", bound=Record)
+
+
+def cached_file(cache: Path, kind: str, *, device: str, torch: str, threads: int) -> Path:
+    """Where a calibration of this device, torch and number of threads is kept."""
+    key = hashlib.sha256(f"{device}|{torch}".encode()).hexdigest()[:12]
+    return cache / "roofline" / f"{kind}-{key}-{threads}.json"
 
 
 def keep(file: Path, record: Record) -> None:

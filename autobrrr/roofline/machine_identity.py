@@ -1,11 +1,10 @@
 """The machine that a calibration holds for: its processor, the cores that we may use, its last cache.
 
-Read from `/proc` and `/sys` under a root that tests replace; goes into the names of cached files.
+Read from `/proc` and `/sys` under a root that tests replace.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
@@ -65,12 +64,6 @@ def torch_version() -> str | None:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
-
-
-def cached_file(cache: Path, kind: str, *, device: str, torch: str, threads: int) -> Path:
-    """Where a calibration of this device, torch and number of threads is kept."""
-    key = hashlib.sha256(f"{device}|{torch}".encode()).hexdigest()[:12]
-    return cache / "roofline" / f"{kind}-{key}-{threads}.json"
 
 
 def _last_cache_bytes(root: Path) -> int:

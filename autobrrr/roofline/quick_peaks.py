@@ -19,10 +19,9 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.records import Record
-from autobrrr.roofline.calibration_cache import keep, known
+from autobrrr.roofline.calibration_cache import cached_file, keep, known
 from autobrrr.roofline.machine_identity import (
     Machine,
-    cached_file,
     read_machine,
     torch_version,
 )

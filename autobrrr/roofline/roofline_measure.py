@@ -17,8 +17,8 @@ from autobrrr import own_modules, paths
 from autobrrr.errors import AutobrrrError, NotInstalled, UsageError
 from autobrrr.machine.cpu_takers import CpuTakers
 from autobrrr.records import CpuTaker
-from autobrrr.roofline.calibration_cache import keep, known
-from autobrrr.roofline.machine_identity import Machine, accelerators, cached_file, torch_version
+from autobrrr.roofline.calibration_cache import cached_file, keep, known
+from autobrrr.roofline.machine_identity import Machine, accelerators, torch_version
 from autobrrr.roofline.roofline_records import WORD, Began, Found, Roofline, RooflineRefused, RooflineRequest
 
 Progress = Callable[[str, float], None]

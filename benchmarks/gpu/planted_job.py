@@ -21,12 +21,11 @@ parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--batch", type=int, default=32)
 parser.add_argument("--scale", type=float, default=1.0)
 parser.add_argument("--optimizer", choices=("loop", "foreach", "fused"), default="foreach")
-parser.add_argument("--read", choices=("never", "step", "layer", "parameter"), default="never")
-parser.add_argument("--read-every", type=int, default=1, help="steps between two readings of the loss")
+parser.add_argument("--read-every", type=int, default=0, help="steps between two readings of the loss")
 parser.add_argument("--host-us", type=float, default=0.0, help="Python of the loop's own, in each step")
 parser.add_argument("--load-us", type=float, default=0.0, help="asleep over each batch of a loader")
 parser.add_argument("--workers", type=int, default=0)
-KINDS = ("plain", "scaler", "accumulate", "compile", "graph", "streams", "evaluate", "policy")
+KINDS = ("plain", "scaler", "accumulate", "graph", "streams", "evaluate", "policy")
 parser.add_argument("--kind", choices=KINDS, default="plain")
 parser.add_argument("--layer", choices=("linear", "norm", "pointwise", "convolution"), default="linear")
 parser.add_argument("--cast", action="store_true", help="autocast to bfloat16")
@@ -106,23 +105,15 @@ def main() -> None:
     device.emu_scale.argtypes = [ctypes.c_double]
     device.emu_scale(args.scale)
     device.emu_ahead_us.restype = ctypes.c_double
-    layers = [layer() for _ in range(args.layers)]
-    model = nn.Sequential(*layers).cuda()
-    forward = torch.compile(model) if args.kind == "compile" else model
+    model = nn.Sequential(*[layer() for _ in range(args.layers)]).cuda()
     forms = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
     form = {"capturable": True} if args.kind == "graph" else {}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, **forms[args.optimizer], **form)
     scaler = torch.amp.GradScaler("cuda", enabled=args.kind == "scaler")
 
     def backward(data: Tensor) -> Tensor:
-        if args.read == "layer":
-            for layer in layers:
-                data = layer(data)
-                data.sum().item()
-            loss = data.square().mean()
-        else:
-            with torch.autocast("cuda", torch.bfloat16, enabled=args.cast):
-                loss = forward(data).square().mean()
+        with torch.autocast("cuda", torch.bfloat16, enabled=args.cast):
+            loss = model(data).square().mean()
         scaler.scale(loss).backward()
         return loss.detach()
 
@@ -150,14 +141,11 @@ def main() -> None:
         optimizer.zero_grad(set_to_none=args.kind != "graph")
         for _ in range(4 if args.kind == "accumulate" else 1):
             loss = backward(data)
-        if args.read == "parameter":
-            for parameter in model.parameters():
-                parameter.grad.norm().item()
         if args.lag_us:
             torch.distributed.all_reduce(torch.ones(1))
         scaler.step(optimizer)
         scaler.update()
-        if args.read == "step" and number % args.read_every == 0:
+        if args.read_every and number % args.read_every == 0:
             loss.item()
 
     graph = None

@@ -12,7 +12,6 @@ from torch import nn
 parser = argparse.ArgumentParser()
 parser.add_argument("--work", default="mlp", choices=["mlp", "conv", "embed", "pointwise", "images"])
 parser.add_argument("--batch-size", type=int, default=16)
-parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--num-workers", type=int, default=0)
 parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--depth", type=int, default=8)
@@ -78,12 +77,10 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=bool(args.foreach))
     began = counted_from = time.perf_counter()
     samples = 0
-    for i, (data, target) in enumerate(batches()):
-        loss = nn.functional.cross_entropy(model(data), target) / args.accumulate
-        loss.backward()
-        if (i + 1) % args.accumulate == 0:
-            optimizer.step()
-            optimizer.zero_grad()
+    for data, target in batches():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(data), target).backward()
+        optimizer.step()
         samples += len(data)
         now = time.perf_counter()
         if args.seconds and counted_from == began and now > began + 1.0:

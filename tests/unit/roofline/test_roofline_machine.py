@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from autobrrr.roofline.machine_identity import ASSUMED_CACHE_BYTES, accelerators, cached_file, read_machine
+from autobrrr.roofline.calibration_cache import cached_file
+from autobrrr.roofline.machine_identity import ASSUMED_CACHE_BYTES, accelerators, read_machine
 
 
 def caches(root: Path, **sizes: str) -> None:

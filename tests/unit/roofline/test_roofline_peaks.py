@@ -19,8 +19,7 @@ from autobrrr.report.page_text import page_text
 from autobrrr.report.pages import roofline_page as figures
 from autobrrr.report.pages.roofline_page import roofline_page
 from autobrrr.roofline import machine_identity, roofline_measure
-from autobrrr.roofline.calibration_cache import keep
-from autobrrr.roofline.machine_identity import cached_file
+from autobrrr.roofline.calibration_cache import cached_file, keep
 from autobrrr.roofline.roofline_records import Roofline, with_peaks
 from support.machines import roofline
 from support.pages import read_page

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.roofline.calibration_cache import keep
-from autobrrr.roofline.machine_identity import cached_file
+from autobrrr.roofline.calibration_cache import cached_file, keep
 from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
 from autobrrr.roofline.roofline_records import MatmulPoint
 from support.machines import roofline
