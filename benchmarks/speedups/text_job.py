@@ -1,6 +1,6 @@
 """A small language model on text that it makes itself: the job whose speed-ups are judged.
 
-`text_job.py` runs it as it is; `regressions.py` and `slower_job.py` with one thing changed.
+`text_job.py` runs it as it is; `slower_job.py` with one thing changed.
 All that a training script does is a method here: batches, loss, update, evaluation, checkpoint.
 """
 
