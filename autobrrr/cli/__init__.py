@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words
     try:
-        return _finished(words, ready)
+        return _run(words, ready)
     except AutobrrrError as error:
         return complain(error, as_json)
     except KeyboardInterrupt:
@@ -82,6 +82,8 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
         return 128 + signal.SIGPIPE
     except OSError as error:
         return complain(AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), as_json)
+    finally:
+        NARRATOR.clear()  # however it ends, no status is left on the screen
 
 
 def fill_closed() -> None:
@@ -100,20 +102,13 @@ def fill_closed() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until we end
 
 
-def _finished(words: Sequence[str], ready: Callable[[], object]) -> int:
-    """Run it; however it ends, no status is left on the screen."""
-    try:
-        return _run(words, ready)
-    finally:
-        NARRATOR.clear()
-
-
 def _run(words: Sequence[str], ready: Callable[[], object]) -> int:
     loud = list(takewhile(argument_parser.LOUDNESS.__contains__, words))
     words = [*words[len(loud) :][:1], *loud, *words[len(loud) + 1 :]]  # they may stand before the verb, too
     first = words[0] if words else "--help"
     if first in VERBS:
-        parser = argument_parser.Parser(prog=f"autobrrr {first}", description=f"{_sentence(VERBS[first])}.")
+        what = VERBS[first]
+        parser = argument_parser.Parser(prog=f"autobrrr {first}", description=f"{what[0].upper()}{what[1:]}.")
         module = argument_parser.fill(parser, first)
         args = parser.parse_args(words[1:])
         NARRATOR.loudness = args.loudness
@@ -176,10 +171,6 @@ def _verbs_text() -> str:
         lines += [f"{title}:", *(f"  {verb:<10}{VERBS[verb]}" for verb in verbs), ""]
     lines += ["examples:", *(f"  {command:<52}{what}" for command, what in EXAMPLES.items()), ""]
     return "\n".join([*lines, "autobrrr VERB --help shows the flags of a verb."])
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def complain(error: AutobrrrError, as_json: bool) -> int:

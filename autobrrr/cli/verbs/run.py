@@ -108,11 +108,7 @@ class Order:
     variables: dict[str, str]
     evidence: Measured | None = None
     flags: bool = False  # whether the recipe gave the command some
-
-    @property
-    def planned(self) -> list[str]:
-        remedies = [] if self.plan is None else self.plan["remedies"]
-        return [str(each["name"]) for each in remedies] if isinstance(remedies, list) else []
+    planned: tuple[str, ...] = ()  # remedies that the agents try to apply
 
 
 def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
@@ -150,6 +146,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
         narrate(begun)
     return Order(
         plan=plan,
+        planned=tuple(each.name for each in loaded.remedies if each.name not in left_out),
         command=recipe.with_flags(command, flags),
         variables=variables,
         evidence=loaded.evidence,

@@ -15,8 +15,8 @@ from autobrrr.records.agent_records import FrameCount
 from autobrrr.records.proof_records import SlowerCause
 
 RECORDED = Path(__file__).resolve().parents[2] / "golden" / "slower_facts.jsonl"
-# Of `benchmarks/speedups/text_job.py`, made slower in known ways; the windows were recorded on two cores. None:
-# the steps of that run were not longer, or waited for a CPU as long as they were longer.
+# Of `benchmarks/speedups/text_job.py`, made slower in known ways; the windows were recorded on two cores.
+# None: the steps of that run were not longer, or waited for a CPU as long as they were longer.
 NAMED = {
     "collected": ("other", None),  # nothing is sampled while garbage is collected
     "no_worker": None,
