@@ -56,9 +56,11 @@ class CpuTakers:
             for pid, (began, ran_ns) in now.items()
             if pid not in family and pid in before and before[pid][0] == began
         }
-        cpus = allowed_cpus(self._pid, self._proc)
+        cpus = allowed_cpus(self._pid)
         ran = (
-            pid for pid in took if took[pid] >= LEAST and not self._measures(pid) and self._meets(cpus, pid)
+            pid
+            for pid in took
+            if took[pid] >= LEAST and not self._measures(pid) and _meet(cpus, allowed_cpus(pid))
         )
         most = sorted(ran, key=lambda pid: -took[pid])[:LISTED]
         self._found = [
@@ -69,10 +71,6 @@ class CpuTakers:
     def _all(self) -> dict[int, tuple[int, int]]:
         seen = ((pid, procfs.stat(pid, self._proc)) for pid in procfs.pids(self._proc))
         return {pid: (each.start_ticks, each.cpu_ns) for pid, each in seen if each is not None}
-
-    def _meets(self, cpus: frozenset[int] | None, pid: int) -> bool:
-        theirs = allowed_cpus(pid, self._proc)
-        return cpus is None or theirs is None or not cpus.isdisjoint(theirs)
 
     def _measures(self, pid: int) -> bool:
         script = procfs.script(procfs.cmdline(pid, self._proc))
@@ -87,3 +85,7 @@ class CpuTakers:
         program = os.path.basename(words[0].raw)
         script = procfs.script(words) if procfs.is_python(program) else None
         return readable(f"{program} {os.path.basename(script.raw)}" if script is not None else program)
+
+
+def _meet(cpus: frozenset[int] | None, theirs: frozenset[int] | None) -> bool:
+    return cpus is None or theirs is None or not cpus.isdisjoint(theirs)

@@ -15,9 +15,8 @@ from pathlib import Path
 from autobrrr.machine import kernel_text
 from autobrrr.machine.control_groups import GROUPS, cpu_quota
 from autobrrr.machine.kernel_text import number
-from autobrrr.machine.procfs import PROC, status
+from autobrrr.machine.procfs import PROC
 
-MOST_CPUS = 1 << 16
 PAGES = 512
 ROUNDS = 3
 
@@ -36,7 +35,7 @@ def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
 
 def busy_ticks(pid: int, proc: Path = PROC) -> int | None:
     """Ticks in which the CPUs that a process may use ran anything; None where one of them is not listed."""
-    allowed, found = allowed_cpus(pid, proc), {}
+    allowed, found = allowed_cpus(pid), {}
     for line in kernel_text.lines(proc / "stat"):
         name, _, ticks = line.partition(" ")
         if (cpu := number(name.removeprefix("cpu"))) is not None:
@@ -45,31 +44,20 @@ def busy_ticks(pid: int, proc: Path = PROC) -> int | None:
     return sum(found[cpu] for cpu in allowed) if allowed and allowed <= found.keys() else None
 
 
-def allowed_cpus(pid: int, proc: Path = PROC) -> frozenset[int] | None:
-    """The CPUs that a process may run on; None where it is not told."""
-    listed = status(pid, proc).get("Cpus_allowed_list")
-    return None if listed is None else cpu_list(listed)
+def allowed_cpus(pid: int) -> frozenset[int] | None:
+    """The CPUs that a process may run on; None where it is gone."""
+    try:
+        return frozenset(os.sched_getaffinity(pid))
+    except OSError:
+        return None
 
 
 def usable_cpus(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> int | None:
     """CPUs that a process may run on, or have the time of; None where it is gone."""
-    try:
-        allowed = len(os.sched_getaffinity(pid))
-    except OSError:
+    allowed, quota = allowed_cpus(pid), cpu_quota(pid, proc, groups)
+    if allowed is None:
         return None
-    quota = cpu_quota(pid, proc, groups)
-    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
-
-
-def cpu_list(text: str) -> frozenset[int]:
-    """The CPUs in the kernel's notation: "0-2,8"."""
-    found: set[int] = set()
-    for part in text.strip().split(","):
-        first, _, end = part.partition("-")
-        low, high = number(first), number(end or first)
-        if low is not None and high is not None and high < MOST_CPUS:
-            found.update(range(low, high + 1))
-    return frozenset(found)
+    return len(allowed) if quota is None else max(1, min(len(allowed), math.ceil(quota)))
 
 
 def multiplies_bf16(proc: Path = PROC) -> bool | None:

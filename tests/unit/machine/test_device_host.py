@@ -23,6 +23,7 @@ class FakeProc:
 
     root: Path
     now_ns: int = 0
+    allowed: dict[int, set[int]] = field(default_factory=dict)
     machine: list[int] = field(default_factory=lambda: [0] * 10)
 
     def process(
@@ -44,8 +45,10 @@ class FakeProc:
         lines = [f"cpu{name[1:]} {busy} 0 0 900 0 0 0 0 0 0\n" for name, busy in cpus.items()]
         (self.root / "stat").write_text("cpu  " + " ".join(map(str, self.machine)) + "\n" + "".join(lines))
 
-    def allows(self, pid: int, cpus: str) -> None:
-        (self.root / str(pid) / "status").write_text(f"Name:\tx\nCpus_allowed_list:\t{cpus}\n")
+    def affinity(self, pid: int) -> set[int]:
+        if pid not in self.allowed:
+            raise ProcessLookupError
+        return self.allowed[pid]
 
     def device(self, pid: int, tid: int | None = None) -> HostDevice:
         groups = self.root / "groups"
@@ -62,8 +65,9 @@ class FakeProc:
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> FakeProc:
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
     fake = FakeProc(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", fake.affinity)
     fake.stat()
     fake.process(10, 100)
     fake.thread(10, 10)
@@ -110,9 +114,7 @@ def test_who_has_the_cpus_is_told_while_the_job_waits_for_one_and_nobody_else(pr
     proc.process(os.getpid(), 100, children="80 ")  # a session's, which replays a step below it
     for pid in (10, 20, 30, 40, 50, 60, 70, 80):
         proc.process(pid, 100)
-    proc.allows(10, "0,2")
-    proc.allows(20, "0-1")
-    proc.allows(70, "1,3")  # it can't run where the job does
+    proc.allowed = {10: {0, 2}, 20: {0, 1}, 70: {1, 3}}  # the last can't run where the job does
     command(20, "/usr/bin/python3", "-u", "/home/me/train.py", "--token", "secret")
     command(30, "/usr/bin/cc1plus", "-quiet")
     command(60, "/usr/bin/python3.11", "-I", str(quick_peaks.CHILD), "{}")  # of ours: nobody is to end it
@@ -204,7 +206,7 @@ def test_a_page_fault_costs_what_a_first_touch_takes_longer_than_a_second() -> N
 
 def test_others_are_what_runs_on_the_job_s_cpus_besides_it(proc: FakeProc) -> None:
     proc.process(10, 100)
-    proc.allows(10, "0,2-3")
+    proc.allowed = {10: {0, 2, 3}}
     proc.stat(c0=100, c1=500, c2=100, c3=0)
     device = proc.device(10)
     device.sample()
