@@ -219,9 +219,10 @@ class _Reader:
         if not isinstance(value, dict):
             self.fail(path, f"{name} must be `true` or a table of options, not {_shown(value)}")
         known = {option.name: option for option in REGISTRY[name].options}
-        self.known(path, value, known, f"option of {name}")
         found: dict[str, Value] = {}
         for key, given in value.items():
+            if key not in known:
+                self.fail((*path, key), f"no option of {name} {_shown(key)}{_nearest(key, known)}")
             problem = known[key].problem_with(given)
             if problem is not None:
                 self.fail((*path, key), f"{name}: {key} {problem}, not {_shown(given)}")
@@ -260,11 +261,6 @@ class _Reader:
                 self.fail(("env", name), f"{name} {problem}, not {_shown(value)}")
             found[name] = text
         return found
-
-    def known(self, path: Keys, table: Table, names: Iterable[str], what: str) -> None:
-        for key in table:
-            if key not in names:
-                self.fail((*path, key), f"no {what} {_shown(key)}{_nearest(key, names)}")
 
 
 def _entries(keys: Keys, table: Table) -> Iterator[tuple[Keys, object]]:
