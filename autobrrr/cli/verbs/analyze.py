@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
         if args.perfetto:
             gaps[:] = [gap_lane(device) for device in devices]
 
-    status = NARRATOR.status if len(sources) > 1 else _nothing
-    analysis = analyse(sources, see if args.html or args.perfetto else None, status)
+    told = {"say": NARRATOR.status} if len(sources) > 1 else {}  # one file is read at once
+    analysis = analyse(sources, see if args.html or args.perfetto else None, **told)
     if args.perfetto:
         from autobrrr.report import perfetto_export
 
@@ -81,10 +81,6 @@ def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
     if args.perfetto:
         raise UsageError("--perfetto takes one trace", "leave out --diff")
     check_places(args.html)
-    found = compare_traces(*(analyse(each, None, _nothing) for each in (sources, named_traces([args.diff]))))
+    found = compare_traces(*(analyse(each) for each in (sources, named_traces([args.diff]))))
     deliver(args, found, comparison_page(found))
     return 0
-
-
-def _nothing(line: str) -> None:
-    """Nothing to narrate: one file is read at once."""
