@@ -37,7 +37,6 @@ from autobrrr.trace.reading.trace_columns import (
     PYTHON,
     Flags,
     Trace,
-    among,
     distinct,
     median,
     used,
@@ -270,7 +269,7 @@ def _own_causes(trace: Trace, launching: Flags) -> Marks:
     own = table[host.name, host.kind]
     length = host.end - host.start
     first = trace.gpu.correlation[first_operations(trace.gpu)]
-    loads = launching & (length >= host_causes.FIRST_USE_NS) & among(host.correlation, first)
+    loads = launching & (length >= host_causes.FIRST_USE_NS) & np.isin(host.correlation, first)
     slow = (own == host_causes.ALLOCATION) & (length >= host_causes.SLOW_ALLOCATION_NS)
     own[loads | slow] = host_causes.INITIALISATION
     return own
@@ -280,7 +279,7 @@ def _captured_until(trace: Trace, launching: Flags) -> int | None:
     """When the last launch was captured into a graph, where many were; `launching`: of each event."""
     host = trace.host
     rows = np.flatnonzero(launching & ~trace.named(host.name, re.compile("Graph").search))
-    lost = rows[~among(host.correlation[rows], trace.gpu.correlation)]
+    lost = rows[~np.isin(host.correlation[rows], trace.gpu.correlation)]
     if len(trace.gpu) == 0 or len(lost) <= host_causes.CAPTURED_FROM * len(rows):
         return None
     return int(host.start[lost].max())

@@ -26,7 +26,7 @@ from autobrrr.trace.kernels.kernel_classes import (
     POINTWISE,
     uses_tensor_cores,
 )
-from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, distinct, median, used
+from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, distinct, median, quantile, used
 from autobrrr.trace.timeline.idle_gaps import idle_parts
 from autobrrr.trace.timeline.intervals import exposed_ns
 from autobrrr.trace.timeline.launches import NO_LAUNCH
@@ -266,7 +266,7 @@ def _collective_spread(device: DeviceWork) -> float | None:
     keys = gpu.name[rows].astype(np.int64) << 32 | gpu.grid[rows].astype(np.int64) + 1
     for key in distinct(keys).tolist():
         own = length[keys == key]
-        short = float(np.quantile(own, 0.1))
+        short = quantile(own, 0.1)
         if len(own) >= _SAME_COLLECTIVES and short > 0:
             found = max(found or 0.0, float(own.max()) / short)
     return found

@@ -15,7 +15,7 @@ from autobrrr.trace.causes.host_places import PLACE_FROM, largest_groups
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.device.time_parts import PARTS, activity, first_use_ns, time_parts_ns, unrecorded_until
-from autobrrr.trace.reading.trace_columns import Flags, GpuColumns, among, chosen, median
+from autobrrr.trace.reading.trace_columns import Flags, GpuColumns, chosen, median
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.trace_steps import StepMark
 
@@ -96,7 +96,7 @@ def _ended_by_copy(device: DeviceWork, gaps: Gaps, late: LateCauses) -> float | 
         return None
     copied = device.activity.parts["copies_in"].start
     ends = gaps.end - device.clock.shift_ns
-    hit = among(ends, copied)
+    hit = np.isin(ends, copied)
     return int(loading[hit].sum()) / total
 
 

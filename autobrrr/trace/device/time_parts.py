@@ -32,7 +32,7 @@ from autobrrr.trace.causes.host_causes import (
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.kernels.kernel_classes import COMMUNICATION, CONTRACTIONS, is_collective
 from autobrrr.trace.kernels.kernel_table import KernelTable
-from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, Flags, GpuColumns, Trace, among, used
+from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, Flags, GpuColumns, Trace, used
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import EMPTY, Union, joined, union
 from autobrrr.trace.timeline.launches import first_operations
@@ -214,7 +214,7 @@ def unrecorded_until(gaps: Gaps, gpu: GpuColumns) -> int | None:
     """
     order = np.argsort(gpu.start, kind="stable")
     first = order[np.unique(gpu.stream[order], return_index=True)[1]]
-    waited = among(gaps.operation, first) & (gaps.after_launch > LAUNCH_LATENCY_NS)
+    waited = np.isin(gaps.operation, first) & (gaps.after_launch > LAUNCH_LATENCY_NS)
     if not waited.any():
         return None
     last = np.flatnonzero(waited)[-1]  # gaps are in the order of time

@@ -67,15 +67,6 @@ def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return ranked[np.concatenate(([True], ranked[1:] != ranked[:-1]))] if len(ranked) else ranked
 
 
-def among(values: NDArray[np.int64], others: NDArray[np.int64]) -> Flags:
-    """Which values occur among the others."""
-    known = distinct(others)
-    if len(known) == 0:
-        return np.zeros(len(values), np.bool_)
-    place = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return np.asarray(known[place] == values, np.bool_)
-
-
 def chosen(columns: Columns, rows: NDArray[np.int64] | Flags) -> Columns:
     """The same columns of some rows; what is no column stays."""
     fields = {name: getattr(columns, name) for name in columns.__struct_fields__}

@@ -52,10 +52,8 @@ def union(start: Nanoseconds, end: Nanoseconds) -> Union:
 
 def joined(*unions: Union) -> Union:
     """The union of unions."""
-    return union(
-        np.concatenate([each.start for each in unions]) if unions else EMPTY.start,
-        np.concatenate([each.end for each in unions]) if unions else EMPTY.end,
-    )
+    each = (EMPTY, *unions)
+    return union(np.concatenate([one.start for one in each]), np.concatenate([one.end for one in each]))
 
 
 def overlap_ns(one: Union, other: Union) -> int:

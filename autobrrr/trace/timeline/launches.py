@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from autobrrr.trace.reading.trace_columns import CALL, Flags, GpuColumns, Trace, among
+from autobrrr.trace.reading.trace_columns import CALL, Flags, GpuColumns, Trace
 
 Rows = NDArray[np.int64]
 NO_LAUNCH = -1
@@ -36,18 +36,16 @@ def find_calls(trace: Trace) -> LaunchCalls:
     """All calls of a trace, by id."""
     host = trace.host
     with_id = np.flatnonzero((host.kind == CALL) & (host.correlation > 0))
-    order = np.lexsort((host.start[with_id], host.correlation[with_id]))  # stable: then by place in the file
-    rows = with_id[order]
-    ids = host.correlation[rows]
-    first = np.concatenate(([True], ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.bool_)
+    rows = with_id[np.argsort(host.start[with_id], kind="stable")]  # then by place in the file
+    ids, first = np.unique(host.correlation[rows], return_index=True)
     launching = (host.kind == CALL) & trace.named(host.name, is_launch)
-    return LaunchCalls(correlation=ids[first], row=rows[first], launching=launching)
+    return LaunchCalls(correlation=ids, row=rows[first], launching=launching)
 
 
 def count_launches(gpu: GpuColumns, calls: LaunchCalls, correlation: NDArray[np.int64]) -> int:
     """Launch calls that share an id with one of these operations. `correlation`: of all host events."""
     mine = gpu.correlation[gpu.correlation > 0]
-    return int(among(correlation[calls.launching], mine).sum())
+    return int(np.isin(correlation[calls.launching], mine).sum())
 
 
 def first_operations(gpu: GpuColumns) -> Rows:

@@ -6,12 +6,14 @@ place, time slices, waiting collectives.
 
 from __future__ import annotations
 
+import numpy as np
+
 from autobrrr.diagnosis import thresholds
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
 from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.device.time_parts import PARTS
-from autobrrr.trace.reading.trace_columns import OPERATOR, Trace, among
+from autobrrr.trace.reading.trace_columns import OPERATOR, Trace
 from autobrrr.trace.timeline.launches import LaunchCalls
 from autobrrr.trace.timeline.trace_steps import StepMark
 from autobrrr.trace.trace_records import DeviceAnalysis
@@ -77,7 +79,7 @@ def _no_gpu(trace: Trace, calls: LaunchCalls) -> str:
 
 def _dropped(trace: Trace, calls: LaunchCalls, devices: list[DeviceAnalysis]) -> tuple[bool, str]:
     ids = trace.host.correlation[calls.launching]
-    lost = int((~among(ids, trace.gpu.correlation)).sum())
+    lost = int((~np.isin(ids, trace.gpu.correlation)).sum())
     graphs = any(device.signals.graph_launches for device in devices)
     text = f"{lost} of {len(ids)} launch calls have no GPU operation in the file: "
     text += "they were captured into a graph or dropped, or ran after the window"
