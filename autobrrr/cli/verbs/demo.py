@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from autobrrr import own_modules, paths
@@ -23,6 +24,7 @@ from autobrrr.told_to_end import deaf_child, stopped_in_order
 
 TRAIN = Path(__file__).resolve().parents[2] / "demo" / "train.py"
 COMPARABLE = 1.2  # runs of one command that differ by more were disturbed
+_say = partial(print, flush=True)
 SPEED = re.compile(r"trained \d+ steps: ([0-9.]+) steps/s")
 
 
@@ -97,7 +99,3 @@ def _speed(command: list[str]) -> float:
 def _run(command: list[str], stdout: int | None = None) -> subprocess.CompletedProcess[str]:
     env = own_modules.environment()
     return subprocess.run(command, env=env, cwd="/", stdout=stdout, text=True, check=False)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

@@ -72,13 +72,14 @@ def kernel_work(
     """The work of one device's kernels.
 
     Args:
+        gpu: Its operations; at least one.
         shaped: The operators with recorded shapes that launched them, or `NOT_FOUND`.
     """
     kernel = gpu.kind == KERNEL
-    class_of_name = np.full(len(trace.names) or 1, -1, np.int8)
+    class_of_name = np.full(len(trace.names), -1, np.int8)
     for name in used(gpu.name[kernel]):
         class_of_name[name] = CLASSES.index(kernel_classes.kernel_class(trace.names[name]))
-    class_ = np.where(kernel, class_of_name[gpu.name] if len(gpu) else 0, -1).astype(np.int8)
+    class_ = np.where(kernel, class_of_name[gpu.name], -1).astype(np.int8)
     length = gpu.end - gpu.start
     blocks, threads = _blocks(trace, gpu.grid), _blocks(trace, gpu.block)
     communicates = _are_of(class_, [kernel_classes.COMMUNICATION])
@@ -186,8 +187,6 @@ def _streamed(
 
     An upper estimate by up to one block: the last one may be partly empty.
     """
-    if len(gpu) == 0:
-        return np.zeros(0), np.zeros(0)
     factors = np.zeros((2, len(trace.names)))
     for name in used(gpu.name[gpu.kind == KERNEL]):
         factors[:, name] = _per_thread(trace.names[name])
