@@ -27,6 +27,7 @@ from support.training import autobrrr
 JOB = ROOT / "benchmarks" / "jobs" / "late_rank_job"
 RESULTS = ROOT / "benchmarks" / "results" / "rank-causes.jsonl"
 TABLE = RESULTS.with_suffix(".md")
+SAID = ("rank", "cause", "phase", "when", "why", "costs_ms", "step_ms", "steps", "load", "verdict")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +150,9 @@ def play(name: str, case: Case, folder: Path) -> Row:
     return Row(
         case=name,
         verdict=verdict,
-        rank=late["rank"],
-        cause=late["cause"],
-        phase=late["phase"],
-        when=late["when"],
-        why=late["why"],
+        **{name: late[name] for name in ("rank", "cause", "phase", "when", "why", "steps")},
         costs_ms=_ms(late["costs_ns"]),
         step_ms=_ms(late["step_ns"]),
-        steps=late["steps"],
         took_s=round(time.monotonic() - began_s, 1),
         load=load,
     )
@@ -173,20 +169,9 @@ def table(rows: list[Row]) -> str:
         "|" + "---|" * 14,
     ]
     for row in rows:
-        case = CASES[row.case]
-        cells = (
-            row.case,
-            case.rank,
-            case.cause,
-            case.when,
-            row.rank,
-            row.cause,
-            row.phase,
-            row.when,
-            row.why,
-        )
-        figures = (row.costs_ms, row.step_ms, row.steps, row.load, row.verdict)
-        lines.append("| " + " | ".join("-" if each is None else str(each) for each in cells + figures) + " |")
+        case, said = CASES[row.case], asdict(row)
+        cells = [row.case, case.rank, case.cause, case.when, *(said[name] for name in SAID)]
+        lines.append("| " + " | ".join("-" if each is None else str(each) for each in cells) + " |")
     return "\n".join(lines)
 
 
