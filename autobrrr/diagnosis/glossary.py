@@ -20,31 +20,17 @@ from autobrrr.errors import UsageError
 from autobrrr.op_replay import replay
 from autobrrr.records.wire_answers import Explained
 
-KINDS = (
-    "signal",
-    "regime",
-    "limit",
-    "figure",
-    "remedy",
-    "edit",
-    "class",
-    "reach",
-    "column",
-    "state",
-    "proof",
-    "cause",
-    "term",
-)
-SOURCES = {
+SOURCES = {  # of the kinds whose rows say no more than what a word means
+    "edit": "the diagnosis, which names your line",
     "class": "the remedy's entry; the job may widen it, by dropout or randomness in a dataset",
     "reach": "the remedy's entry",
-    "edit": "the diagnosis, which names your line",
     "column": "tables and screens",
     "state": "tables and screens",
     "proof": "what `prove` says",
     "cause": "the gaps of a trace, and of a profiler window",
     "term": "documentation and messages",
 }
+KINDS = ("signal", "regime", "limit", "figure", "remedy", *SOURCES)
 CONSTANTS = {
     "replay": replay,
     "thresholds": thresholds,
