@@ -27,7 +27,7 @@ from autobrrr.client.each_rank import (
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import OwnSession, TakeSnapshot, TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions, Sweep
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class JobSession:
 
     def snapshot(self) -> Diagnosis:
         """What is known now; `regime` is "unknown" until enough is measured."""
-        return self._as_one(self._for_each(lambda client: client.snapshot()))
+        return self._as_one(self._for_each(lambda client: client.ask(TakeSnapshot())))
 
     def diagnose(self, *, for_s: float | None = None, say: Say = _quiet) -> Diagnosis:
         """Wait for a sure verdict, at most `for_s` seconds (None: 9 s or 30 steps, 20 s at most).
@@ -210,7 +210,7 @@ class JobSession:
         check_names(only or ())
         lead = self._ready_to_tune(for_s, say)
         if self._stays:
-            self._for_each(lambda each: each.own(False))
+            self._for_each(lambda each: each.ask(OwnSession(False)))
 
         def on_progress(progress: TuneProgress) -> None:
             say(progress_line(progress))

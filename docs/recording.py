@@ -21,7 +21,7 @@ from autobrrr.client.session_client import Client, join
 from autobrrr.errors import TargetGone
 from autobrrr.records import Diagnosis, Tuning
 from autobrrr.records.events import Told, entry_of
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import ShowDetails, TuneRequest
 from autobrrr.records.wire_answers import Details, TuneFailed
 
 EVERY_S = 1.0
@@ -68,7 +68,7 @@ def session(client: Client, verdict_s: float, tune_s: float, only: list[str] | N
         client, end_s, lambda event: isinstance(event, Diagnosis) and event.confidence == "high"
     )
     yield from _until(client, time.monotonic() + REST_S / 2)
-    client.begin_tuning(TuneRequest(for_s=tune_s, only=only, stays=True))
+    client.ask(TuneRequest(for_s=tune_s, only=only, stays=True))
     done = (Tuning, TuneFailed)
     yield from _until(client, time.monotonic() + 3 * tune_s, lambda event: isinstance(event, done))
     yield from _until(client, time.monotonic() + REST_S)
@@ -88,7 +88,7 @@ def _until(
             raise TargetGone(f"the session ended: {client.ending.why}")
         if time.monotonic() - details_s >= EVERY_S:
             details_s = time.monotonic()
-            yield client.details()
+            yield client.ask(ShowDetails())
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from autobrrr.records import (
     RankLine,
     RanksCompared,
 )
+from autobrrr.records.session_requests import CompareSteps, HoldRank, TakeSnapshot, TellCompared
 from autobrrr.sidecar.sockets.session_socket import served
 
 ANSWER_S = 3.0
@@ -68,7 +69,7 @@ def ask(pids: Iterable[int], timeout_s: float = ANSWER_S, joiner: Joiner = join)
             client = joiner(pid)
             if client is not None:
                 with client:
-                    told.append(client.snapshot())
+                    told.append(client.ask(TakeSnapshot()))
 
     threads, end_s = beside(pids, look), time.monotonic() + timeout_s
     for thread in threads:
@@ -229,7 +230,6 @@ def _by_rank(line: RankLine) -> tuple[bool, int, int]:
 COMPARED_S = 8.0  # or 8 steps, whichever is longer
 OF_GIVEN = 0.25  # of a time that the user gives
 MEET_S = 45.0  # for the others to be attached, and to know how their loops are built; then to be timed
-DONE_S = 300.0
 LOOK_S = 0.1
 
 Say = Callable[[str], None]
@@ -286,20 +286,20 @@ class RanksAtOnce:
     def _time(self, pid: int, client: Client) -> None:
         if client.facts.readonly or client.facts.outside:
             return
-        client.hold()
+        client.ask(HoldRank())
         if self._meets(pid, client):
-            timed = client.compare(self._for_s, DONE_S)
-            now = client.snapshot()
+            timed = client.ask(CompareSteps(int(self._for_s * 1e9)))
+            now = client.ask(TakeSnapshot())
             with self._changed:
                 self._told.append(now)
                 self._timed[pid] = timed
         else:
-            client.go_on()
+            client.ask(HoldRank(False))
 
     def _tell(self, pid: int, client: Client) -> None:
         found = self._outcome(pid)
         if found is not None:
-            client.compared(found)
+            client.ask(TellCompared(found))
 
     def _outcome(self, pid: int) -> RanksCompared | None:
         """What the steps of all ranks show; a rank that is much later than this one is left out."""
@@ -316,7 +316,7 @@ class RanksAtOnce:
 def await_anatomy(client: Client, for_s: float | None = None) -> None:
     """Wait until a session knows how its job's loop is built, at most so long, else as for other ranks."""
     end_s = time.monotonic() + (MEET_S if for_s is None else for_s)
-    while client.snapshot().anatomy is None and time.monotonic() < end_s:
+    while client.ask(TakeSnapshot()).anatomy is None and time.monotonic() < end_s:
         time.sleep(LOOK_S)
 
 

@@ -27,6 +27,7 @@ from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis, verdict_head
+from autobrrr.records.session_requests import Measure
 from autobrrr.sidecar.process.session_options import AWAITS_TURN, Probing, SessionOptions, State, Sweep
 from autobrrr.sidecar.sockets.session_socket import find_target
 
@@ -106,13 +107,13 @@ def diagnosed(
     with open_session(pid, session, say, owned=True) as client:
         try:
             if not client.started:
-                client.diagnose(options.probe_again)
+                client.ask(Measure("all", options.probe_again))
             if before is not None:
                 before(client)
             if options.window:
-                client.window()
+                client.ask(Measure("window"))
             if options.sweep:
-                client.sweep()
+                client.ask(Measure("sweep"))
             found = await_verdict(client, patience, say, peaks.look, doing)
             for name in patience.missing(found):
                 say(f"the {name} did not finish")

@@ -31,6 +31,7 @@ from autobrrr.client.diagnosing import (
 from autobrrr.client.session_client import Client, open_session
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, RankLine, verdict_line
+from autobrrr.records.session_requests import HoldRank, SwitchTogether, TakeSnapshot
 from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way
 
@@ -193,12 +194,14 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
         )
     # First: where they can't, as with sharded parameters, nothing need be measured.
     _of_all(clients, lambda pid: await_anatomy(clients[pid]))
-    log = clients[one].together()
+    log = clients[one].ask(SwitchTogether())
     others = [pid for pid in clients if pid != one]
     try:
-        _of_all(others, lambda pid: clients[pid].together(log))
+        _of_all(others, lambda pid: clients[pid].ask(SwitchTogether(log)))
     except AutobrrrError:
-        for_each(list(clients), lambda pid: clients[pid].go_on())  # those that could measure nothing more
+        for_each(
+            list(clients), lambda pid: clients[pid].ask(HoldRank(False))
+        )  # those that could measure nothing more
         raise
     at_once = RanksAtOnce(clients, before_tuning(for_s).for_s)
 
@@ -206,10 +209,10 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
         client, say = clients[pid], say_of(pid)
         at_once.take_part(pid, client, say)
         judge_first(client, for_s, say)
-        return client.snapshot()
+        return client.ask(TakeSnapshot())
 
     judged = list(_of_all(clients, ready).values())
-    _of_all(clients, lambda pid: clients[pid].hold())  # a rank that measures can't switch
+    _of_all(clients, lambda pid: clients[pid].ask(HoldRank()))  # a rank that measures can't switch
     return clients[together(judged).pid]
 
 

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -21,21 +21,20 @@ from autobrrr.agent.wire.framing import BadFrame, Closed, receive, send
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, readable_lines
-from autobrrr.records import CollectiveWaits, Diagnosis, RanksCompared, Trial, TuneProgress, Tuning
+from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Event, SessionOver, Told, from_event
 from autobrrr.records.record_base import as_record
-from autobrrr.records.tuning_records import TuneRequest
-from autobrrr.records.wire_answers import (
-    ActivityLine,
-    Details,
-    LogTail,
-    RemedyChoice,
-    RemedyOutcome,
-    SessionEnding,
-    SessionFacts,
-    TuneFailed,
+from autobrrr.records.session_requests import (
+    EndSession,
+    OwnSession,
+    Ping,
+    Request,
+    Subscribe,
+    TuneRequest,
+    answer_type,
 )
-from autobrrr.sidecar.process.session_options import Probing, SessionOptions
+from autobrrr.records.wire_answers import ActivityLine, SessionEnding, TuneFailed
+from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.spawn import error_from, start
 from autobrrr.sidecar.sockets.session_socket import (
     SessionTarget,
@@ -48,13 +47,11 @@ from autobrrr.sidecar.sockets.session_socket import (
 
 OnText = Callable[[str], None]
 Fields = dict[str, object]
+A = TypeVar("A")
 T = TypeVar("T")
 
-ANSWER_S = 15.0
 FAREWELL_S = 1.0  # patience with a session that has left a question unanswered
 SILENT_S = 30.0  # after so long a silence, the session is asked whether it is there
-APPLY_S = 120.0
-DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
 
 
@@ -71,15 +68,6 @@ def left_behind(ending: SessionEnding) -> list[str]:
     return [*lines, lost_log_lines(ending.lost_lines)] if ending.lost_lines else lines
 
 
-def _order(do: str) -> Callable[[Client], None]:
-    """A method that has the session do something, and has nothing else to say."""
-
-    def order(client: Client) -> None:
-        client._ask(do)
-
-    return order
-
-
 class Client:
     """A connection to one session.
 
@@ -91,25 +79,13 @@ class Client:
     def __init__(self, link: socket.socket, *, started: bool = False) -> None:
         self.started = started
         self.ending: SessionEnding | None = None
-        link.settimeout(ANSWER_S)  # of a frame that has begun
+        link.settimeout(Request.patience_s)  # of a frame that has begun
         self._link = link
         self._number = 0
         self._events: deque[Fields] = deque()
         self._every_s: float | None = None  # subscribed
         self._silent = False  # it has left a question without an answer
-        self.facts = _typed(self._ask("ping"), SessionFacts)
-
-    window = _order("window")  # run a few steps under the profiler
-    sweep = _order("sweep")  # replay a step at other batch sizes, once all else is measured
-    hold = _order("hold")  # measure nothing until `compare`, or for a minute
-    go_on = _order("go_on")  # measure again: there is nothing that `hold` was for
-    pause = _order("pause")  # the tuner finishes its pair of blocks and rests; its budget stops
-    resume = _order("resume")  # let the tuner go on
-    cancel = _order("cancel")  # stop the tuner as soon as the job is in a state that can be left
-
-    def snapshot(self) -> Diagnosis:
-        """The session at this moment."""
-        return _typed(self._ask("snapshot").get("snapshot"), Diagnosis)
+        self.facts = self.ask(Ping())
 
     def snapshots(
         self, *, for_s: float | None = None, every_s: float = 0.5, on_activity: OnText = lambda text: None
@@ -129,7 +105,7 @@ class Client:
         end_s = None if for_s is None else time.monotonic() + for_s
         if self._every_s != every_s and self.ending is None:
             try:
-                self._ask("subscribe", every_ms=int(every_s * 1000))
+                self.ask(Subscribe(int(every_s * 1000)))
             except TargetGone:
                 if self.ending is None:  # else its last words are among the events
                     raise
@@ -149,59 +125,9 @@ class Client:
         self._every_s = None
         try:
             if self.ending is None:
-                self._ask("subscribe", every_ms=None)
+                self.ask(Subscribe(None))
         except TargetGone:  # it has just ended: there is nothing more to come
             pass
-
-    def diagnose(self, probing: Probing | None = None) -> None:
-        """Have the session measure again, or go on measuring."""
-        self._ask("diagnose", probing=probing)
-
-    def apply(self, remedies: Sequence[RemedyChoice]) -> list[RemedyOutcome]:
-        """Switch remedies on, one after the other."""
-        outcome = self._ask("apply", APPLY_S, remedies=msgspec.to_builtins(remedies)).get("outcome")
-        return _typed(outcome, list[RemedyOutcome])
-
-    def undo(self, token: int) -> str | None:
-        """Switch one remedy off; returns why it is still on, None where it is off."""
-        why = self._ask("undo", APPLY_S, token=token).get("why")
-        return None if why is None else str(why)
-
-    def together(self, log: str = "") -> str:
-        """Have remedies switched on all ranks at one step; the address of what the ranks share.
-
-        Args:
-            log: That of another rank; "" for the first.
-
-        Raises:
-            AutobrrrError: that can't be.
-        """
-        told = self._ask("together", APPLY_S, log=log)
-        why = told.get("why")
-        if why is not None:
-            hint = f"autobrrr tune {self.facts.pid} applies to one rank what changes no result"
-            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", hint)
-        return str(told.get("log") or "")
-
-    def details(self) -> Details:
-        """What a screen shows beside the snapshot."""
-        return _typed(self._ask("details").get("details"), Details)
-
-    def compare(self, for_s: float, timeout_s: float) -> CollectiveWaits:
-        """Have steps timed, while other clients have those of the other ranks timed.
-
-        Raises:
-            AutobrrrError: the session can't, or takes longer than the timeout.
-        """
-        return _typed(self._ask("compare", timeout_s, for_ns=int(for_s * 1e9)).get("steps"), CollectiveWaits)
-
-    def compared(self, found: RanksCompared) -> None:
-        """Tell the session what came of the comparison; its snapshots show it."""
-        self._ask("compared", found=msgspec.to_builtins(found))
-
-    def begin_tuning(self, asked: TuneRequest) -> None:
-        """Start a tuning; what comes of it is among the events."""
-        self._ask("tune", **msgspec.to_builtins(asked))
 
     def tune(
         self,
@@ -216,7 +142,7 @@ class Client:
             AutobrrrError: the session can't tune, or the tuner failed.
             TargetGone: the job or its session ended meanwhile.
         """
-        self.begin_tuning(asked)
+        self.ask(asked)
         while True:
             event = self._next_event(None)
             if isinstance(event, TuneProgress):
@@ -230,23 +156,17 @@ class Client:
             elif isinstance(event, SessionOver):
                 raise TargetGone(f"the session ended while tuning: {self._why()}")
 
-    def own(self, owned: bool = True) -> None:
-        """End the session when this client leaves, unless others use it. False: keep it."""
-        self._ask("own", owned=owned)
-
-    def log(self, lines: int = 50) -> LogTail:
-        """The end of the session's log."""
-        return _typed(self._ask("log", lines=lines), LogTail)
-
     def detach(self, keep: bool = False) -> SessionEnding:
         """End the session; returns when it is over, with what could not be taken off."""
-        return self._over(_typed(self._ask("detach", DETACH_S, keep=keep), SessionEnding))
+        ending = self.ask(EndSession(keep))
+        assert ending is not None
+        return self._over(ending)
 
     def leave(self) -> SessionEnding | None:
         """A command is through: as `detach` where nobody else owns the session, listens or told it to stay;
         None where it goes on."""
-        ending = self._ask("leave", DETACH_S).get("ending")
-        return None if ending is None else self._over(_typed(ending, SessionEnding))
+        ending = self.ask(EndSession(if_unused=True))
+        return None if ending is None else self._over(ending)
 
     def _over(self, ending: SessionEnding) -> SessionEnding:
         """Wait for the end of the stream; what came before it can still be read."""
@@ -266,11 +186,18 @@ class Client:
     def __exit__(self, *problem: object) -> None:
         self.close()
 
-    def _ask(self, do: str, timeout_s: float = ANSWER_S, **fields: object) -> Fields:
+    def ask(self, request: Request[A]) -> A:
+        """The session's answer.
+
+        Raises:
+            AutobrrrError: it refuses, or takes longer than its patience.
+            TargetGone: it is over.
+        """
         self._number += 1
-        number = self._number
+        number, timeout_s = self._number, request.patience_s
+        asked = {"id": number, **msgspec.to_builtins(request)}
         try:
-            send(self._link, {"do": do, "id": number, **fields})
+            send(self._link, asked)
         except OSError as error:
             self._hear_last_words()
             raise self._gone() from error
@@ -280,15 +207,14 @@ class Client:
         while True:
             message = self._next_message(end_s - time.monotonic())
             if message is None:
-                self._silent = not heard and timeout_s <= ANSWER_S  # else it is the job that takes long
-                raise AutobrrrError(
-                    f"the session did not answer {do!r} within {timeout_s:.0f} s", "autobrrr detach ends it"
-                )
+                self._silent = not heard and timeout_s <= Request.patience_s  # else the job takes long
+                why = f"the session did not answer {asked['do']!r} within {timeout_s:.0f} s"
+                raise AutobrrrError(why, "autobrrr detach ends it")
             heard, self._silent = True, False
             if "ok" not in message:
                 self._keep(message)
             elif message["ok"] is True and message.get("id") == number:
-                return message
+                return _typed(message.get("answer"), answer_type(request))
             elif message["ok"] is False and message.get("id") in (number, None):
                 raise error_from(message.get("error"))
 
@@ -301,7 +227,7 @@ class Client:
             if message is not None or timeout_s is not None:
                 break
             try:
-                self._ask("ping", ANSWER_S)
+                self.ask(Ping())
             except AutobrrrError:
                 if not self._events:  # else what came meanwhile is told first
                     raise
@@ -444,7 +370,7 @@ def _reached(target: SessionTarget, *, started: bool = False, owned: bool = Fals
     try:
         client = Client(link, started=started)
         if started:
-            client.own(owned)  # one that nobody owns outlives this command
+            client.ask(OwnSession(owned))  # one that nobody owns outlives this command
         return client
     except TargetGone:
         if not is_alive(target):
@@ -486,7 +412,7 @@ def open_session(
     try:
         if not client.started:
             tell_about_joined(client, options, say)
-            client.own(owned)
+            client.ask(OwnSession(owned))
     except BaseException:
         client.close()
         raise

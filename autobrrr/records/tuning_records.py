@@ -49,18 +49,6 @@ def highest(peaks: Iterable[MemoryPeaks]) -> MemoryPeaks:
     )
 
 
-class TuneRequest(Record, frozen=True, kw_only=True):
-    """What a session is to try, and for how long; where None as usual."""
-
-    for_s: float | None = None
-    spent_s: float = 0.0  # of the user's time before that
-    horizon_s: float | None = None
-    max_loss: float | None = None  # share of its work that the job may lose in any five minutes
-    allow: str | None = None  # the widest exactness class
-    only: list[str] | None = None  # remedies
-    stays: bool = False  # goes on when the client that asked leaves
-
-
 class Trial(Record, frozen=True, kw_only=True):
     """One remedy, tried in interleaved blocks on the running job."""
 

@@ -22,6 +22,7 @@ import psutil
 
 from autobrrr.client import session_client
 from autobrrr.machine.procfs import stat
+from autobrrr.records.session_requests import TakeSnapshot
 from autobrrr.sidecar.process.session_options import SessionOptions
 from benchmarks import ROOT
 from support.training import environment
@@ -72,7 +73,7 @@ def measure(step_ms: float, for_s: float) -> None:
 
 def wait_for_verdict(session: session_client.Client) -> None:
     end_s = time.monotonic() + COURSE_S
-    while session.snapshot().state != "judged" and time.monotonic() < end_s:
+    while session.ask(TakeSnapshot()).state != "judged" and time.monotonic() < end_s:
         time.sleep(0.2)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.records import Trial
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import ShowDetails, SteerTuning, TuneRequest, UndoRemedy
 from autobrrr.sidecar.process.session_options import SessionOptions
 from benchmarks import ROOT, parser
 
@@ -33,12 +33,12 @@ def decided(client: Client, remedy: str, for_s: float) -> Trial:
 
     def took(trial: Trial) -> None:
         if not trials:
-            client.cancel()
+            client.ask(SteerTuning("cancel"))
         trials.append(trial)
 
     client.tune(TuneRequest(only=[remedy], for_s=for_s), on_trial=took)
-    for applied in client.details().active:
-        client.undo(applied.token)
+    for applied in client.ask(ShowDetails()).active:
+        client.ask(UndoRemedy(applied.token))
     return trials[0]
 
 

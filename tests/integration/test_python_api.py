@@ -8,6 +8,7 @@ import pytest
 import autobrrr
 from autobrrr.client.job_peaks import measuring_python
 from autobrrr.client.session_client import join
+from autobrrr.records.session_requests import TakeSnapshot
 from autobrrr.roofline.quick_peaks import quick_peaks
 from autobrrr.sidecar.session.collected import Calibrations
 from support.torchrun import Torchrun
@@ -66,7 +67,7 @@ def test_a_session_that_others_use_goes_on_without_its_program(job: Callable[...
         other = join(attached.pid)
         next(other.events())
     assert session.started
-    other.snapshot()
+    other.ask(TakeSnapshot())
     assert other.leave() is not None, "the last one ends it"
     assert join(attached.pid) is None
     attached.finish()

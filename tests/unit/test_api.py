@@ -20,11 +20,12 @@ from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records import Diagnosis, Tuning
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 from support.judged.diagnosis import measured
 from support.screens import tui
+from support.sessions.client import PlayedClient
 
 TUNED = Tuning(
     objective="step_ns",
@@ -40,7 +41,7 @@ TUNED = Tuning(
 )
 
 
-class FakeClient:
+class FakeClient(PlayedClient):
     """A session as far as the API asks it."""
 
     def __init__(self, pid: int = 7, *, started: bool = True) -> None:
@@ -63,13 +64,11 @@ class FakeClient:
     def unsubscribe(self) -> None:
         self.done.append("unsubscribe")
 
-    def hold(self) -> None:
-        self.done.append("hold")
+    def hold(self, held: bool) -> None:
+        if held:
+            self.done.append("hold")
 
-    def go_on(self) -> None:
-        """As a client's."""
-
-    def compare(self, for_s: float, timeout_s: float) -> None:
+    def compare(self, for_ns: int) -> None:
         raise AutobrrrError("no comparison of ranks")
 
     def together(self, log: str = "") -> str:

@@ -25,6 +25,7 @@ from autobrrr.client.session_client import Client, left_behind, open_session
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.machine import procfs
 from autobrrr.records import Diagnosis, to_json
+from autobrrr.records.session_requests import ApplyRemedies, TakeSnapshot
 from autobrrr.records.wire_answers import RemedyChoice, SessionEnding
 from autobrrr.report.text.verdict_text import live_line
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -134,7 +135,7 @@ def _watch(outcome: RanksOutcome[Client], args: argparse.Namespace, ranks: JobRa
         """Take in what a session says in this time; how it stands now where there is none."""
         try:
             if for_s <= 0:
-                latest[pid] = clients[pid].snapshot()
+                latest[pid] = clients[pid].ask(TakeSnapshot())
             for found in clients[pid].snapshots(for_s=for_s, every_s=every_s, on_activity=ranks.say(pid)):
                 latest[pid] = found
         except AutobrrrError as error:
@@ -239,7 +240,7 @@ def _switch_on(client: Client, remedies: list[RemedyChoice], say: Callable[[str]
     """Apply what a recipe names; a remedy whose object the loop has not shown yet is tried again."""
     waiting, until_s = remedies, time.monotonic() + MEETING_S
     while waiting:
-        outcomes = client.apply(waiting)
+        outcomes = client.ask(ApplyRemedies(waiting))
         patient = time.monotonic() < until_s
         early = {each.remedy for each in outcomes if patient and each.code == "not_met"}
         for each in outcomes:

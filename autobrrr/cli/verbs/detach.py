@@ -16,6 +16,7 @@ from autobrrr.client.each_rank import for_each
 from autobrrr.client.session_client import join_under_way, lost_log_lines
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.machine import procfs
+from autobrrr.records.session_requests import TakeSnapshot
 from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way, passed_over
 
 
@@ -57,7 +58,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         others = "".join(f"; {line}" for line in passed_over())
         raise AutobrrrError(f"process {pid} has no session{others}", "autobrrr ls lists those that have one")
     with client:
-        active = client.snapshot().active
+        active = client.ask(TakeSnapshot()).active
         left = client.detach(keep=keep)
     if left.left:
         names = ", ".join(left.left)

@@ -10,6 +10,7 @@ from autobrrr.cli.terminal_screen import SHIPPED, live_source, past_session, wan
 from autobrrr.cli.verb_arguments import flag
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.records.session_requests import OwnSession
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
     def opened(pid: int, on_wait: Callable[[str], None]) -> Client:
         client = join_or_start(pid, SessionOptions(readonly=args.readonly), on_wait=on_wait)
-        client.own(False)  # it goes on when the screen is left, whoever has started it
+        client.ask(OwnSession(False))  # it goes on when the screen is left, whoever has started it
         return client
 
     show_top(jobs, lambda pid: live_source(pid, partial(opened, pid), readonly=args.readonly))

@@ -33,7 +33,7 @@ from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAt
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.records import Advice, ExactnessClass, TuneProgress, Tuning, to_json
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import OwnSession, TakeSnapshot, TuneRequest
 from autobrrr.report.pages.tuning_parts import beyond, progress_line, trial_line, tuning_text
 from autobrrr.report.text.next_step import after_tuning
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -108,7 +108,7 @@ def _tune(args: argparse.Namespace) -> int:
             client = clients[pid]
             judge_first(client, for_s, narrate, NARRATOR.status)
         for each in clients.values():
-            each.own(False)  # from here on something may be kept: it stays when the command ends
+            each.ask(OwnSession(False))  # from here on something may be kept: it stays when the command ends
         spent_s = time.monotonic() - began_s
         left_s = max(LEAST_S, for_s - spent_s)
         if args.for_s is not None:
@@ -178,7 +178,7 @@ def _pid(args: argparse.Namespace) -> int:
 def _advice(client: Client) -> list[Advice]:
     """What the diagnosis says by now; nothing where the job has ended meanwhile."""
     try:
-        return client.snapshot().advice
+        return client.ask(TakeSnapshot()).advice
     except AutobrrrError:
         return []
 

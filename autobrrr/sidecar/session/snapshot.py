@@ -30,7 +30,8 @@ from autobrrr.records import (
     Reach,
     Tuning,
 )
-from autobrrr.records.tuning_records import TuneRequest, after_trials
+from autobrrr.records.session_requests import TuneRequest
+from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.tuner.candidate_space import allowed_classes, candidates

@@ -21,7 +21,6 @@ from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode
 from autobrrr.errors import AutobrrrError
 from autobrrr.readable import fields, spoken
-from autobrrr.records import Record
 
 MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
 _LENGTH = struct.Struct(">I")
@@ -167,23 +166,16 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Where the answer to one request goes, and the request itself."""
+    """Where the answer to one request goes."""
 
     client: ClientConnection
     number: int | None
-    asked: Fields
 
-    def done(self, **fields: object) -> None:
-        self.client.send({"ok": True, "id": self.number, **fields})
+    def done(self, answer: object = None) -> None:
+        self.client.send({"ok": True, "id": self.number, "answer": msgspec.to_builtins(answer)})
 
     def fail(self, error: AutobrrrError) -> None:
         self.client.send({**failure(error), "id": self.number})
-
-
-def as_fields(record: Record) -> Fields:
-    """A record as the object of a frame."""
-    fields: Fields = msgspec.to_builtins(record)
-    return fields
 
 
 def failure(error: AutobrrrError) -> Fields:

@@ -21,7 +21,8 @@ from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import TargetGone
 from autobrrr.records import Diagnosis, JobFacts, Reverted, Trial, TuneProgress, Tuning
 from autobrrr.records.busy_words import crowd_words
-from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, TuneRequest, highest
+from autobrrr.records.session_requests import TuneRequest
+from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, highest
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.process.cache_filler import fill_cache
 from autobrrr.sidecar.session.remedy_switch import Switched

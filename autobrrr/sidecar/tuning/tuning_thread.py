@@ -22,7 +22,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, NoClaim, Reverted, Trial, TuneProgress, Tuning
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.events import Event
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, TuneFailed
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.session import Session

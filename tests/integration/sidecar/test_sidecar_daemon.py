@@ -16,7 +16,7 @@ import pytest
 
 from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import ReadLog, TakeSnapshot, TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions
 from support.attach import eventually
 from support.training import autobrrr, environment, sidecars
@@ -101,7 +101,7 @@ def test_attach_stays_and_detach_ends_it(job: FakeJob, tmp_path: Path) -> None:
     with session_client.join(job.pid) as session:  # type: ignore[union-attr]
         assert session.facts.pid == job.pid
         assert not session.started
-        assert len(session.log(5).lines) > 1
+        assert len(session.ask(ReadLog(5)).lines) > 1
     assert autobrrr(tmp_path, "detach", str(job.pid)).code == 0
     assert job.link_ended()["ended"] == "detached"
     again = autobrrr(tmp_path, "detach", str(job.pid))
@@ -246,7 +246,7 @@ def test_a_session_with_the_tuner_at_work_can_be_ended(job: FakeJob) -> None:
 
         worker = threading.Thread(target=tune)
         worker.start()
-        eventually(lambda: other.snapshot().state == "tuning")
+        eventually(lambda: other.ask(TakeSnapshot()).state == "tuning")
         assert other.detach().left == ()
         worker.join(20)
         # The tuner may have come to its end before the session did, or not.

@@ -1,7 +1,7 @@
 """Views of made-up jobs for the screens: a crawling CPU job, a GPU, eight ranks, a tuning; and a source."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -30,6 +30,7 @@ from autobrrr.records import (
     WindowOp,
 )
 from autobrrr.records.gain_words import gain_words
+from autobrrr.records.session_requests import ApplyRemedies, EndSession, Request
 from autobrrr.records.wire_answers import (
     ActiveRemedy,
     Details,
@@ -406,18 +407,18 @@ def ranks() -> View:
 
 
 class FakeClient:
-    """Keeps what it is asked: the name of the method, and its arguments."""
+    """Keeps what it is asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, tuple[object, ...]]] = []
+        self.asked: list[Request[Any]] = []
 
-    def __getattr__(self, name: str) -> Callable[..., object]:
-        def ask(*given: object) -> object:
-            self.asked.append((name, given))
-            ending = SessionEnding(kind="detached", why="detached")
-            return {"apply": [RemedyOutcome(remedy="", why=None)], "detach": ending}.get(name)
+    def ask(self, request: Request[Any]) -> object:
+        self.asked.append(request)
+        return [RemedyOutcome(remedy="", why=None)] if isinstance(request, ApplyRemedies) else None
 
-        return ask
+    def detach(self) -> SessionEnding:
+        self.ask(EndSession())
+        return SessionEnding(kind="detached", why="detached")
 
 
 class FakeSource:
@@ -435,7 +436,7 @@ class FakeSource:
         publish(self.first)
 
     @property
-    def requests(self) -> list[tuple[str, tuple[object, ...]]]:
+    def requests(self) -> list[Request[Any]]:
         return self.client.asked
 
     def request(self, work: Work, tell: Tell, *, at_once: bool = False) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import msgspec
 
 from autobrrr.agent.wire.framing import encode, receive
+from autobrrr.records.session_requests import Request
 from support.judged.verdicts import OVERHEAD
 
 FACTS = {
@@ -20,17 +22,25 @@ FACTS = {
 }
 
 
+class PlayedClient:
+    """A client whose requests are answered by methods of the test, under the names on the wire."""
+
+    def ask(self, request: Request[Any]) -> Any:
+        name = str(type(request).__struct_config__.tag)
+        return getattr(self, name)(**msgspec.structs.asdict(request))
+
+
 class Session:
     """The other end: what it will say is put in beforehand."""
 
     def __init__(self) -> None:
         self.theirs, self.link = socket.socketpair()
         self.number = 0
-        self.answer(**FACTS)
+        self.answer(FACTS)
 
-    def answer(self, ok: bool = True, **fields: object) -> Session:
+    def answer(self, answer: object = None) -> Session:
         self.number += 1
-        return self.say({"ok": ok, "id": self.number, **fields})
+        return self.say({"ok": True, "id": self.number, "answer": msgspec.to_builtins(answer)})
 
     def say(self, message: dict[str, object]) -> Session:
         self.link.sendall(encode(message))

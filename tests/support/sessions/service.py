@@ -9,7 +9,7 @@ from autobrrr.agent.wire.framing import encode, receive
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.records import Attach, Diagnosis, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.ring_reader import RingReader

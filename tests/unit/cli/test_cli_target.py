@@ -16,6 +16,7 @@ from autobrrr.client import session_client
 from autobrrr.client.session_client import Client, left_behind, open_session, tell_about_joined
 from autobrrr.errors import CannotAttach
 from autobrrr.readable import Foreign
+from autobrrr.records.session_requests import OwnSession
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 
@@ -78,7 +79,7 @@ def test_a_session_stays_where_the_command_that_leaves_it_says_so(
     client = MagicMock(facts=session().facts, started=started)
     monkeypatch.setattr(session_client, "join_or_start", lambda pid, options, **more: client)
     assert open_session(7, SessionOptions(), lambda line: None, **how) is client
-    assert [call.args[0] for call in client.own.call_args_list] == owns
+    assert [call.args[0] for call in client.ask.call_args_list] == list(map(OwnSession, owns))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_detach_says_what_is_on_after_it(
     before: list[str], on: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ending = SessionEnding(kind="detached", why="detached", on=on)
-    client = MagicMock(snapshot=lambda: SimpleNamespace(active=before), detach=lambda keep: ending)
+    client = MagicMock(ask=lambda _: SimpleNamespace(active=before), detach=lambda keep: ending)
     client.__enter__.return_value = client
     monkeypatch.setattr(detach, "join_under_way", lambda pid, on_wait: client)
     lines: list[str] = []

@@ -11,7 +11,7 @@ from autobrrr.client import session_client
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import ApplyRemedies, Measure, Request, TakeSnapshot, TuneRequest
 from autobrrr.records.wire_answers import RemedyChoice
 from support.judged.verdicts import OVERHEAD
 from support.sessions.client import Session
@@ -43,12 +43,12 @@ def test_snapshots_come_until_the_session_ends(session: Session) -> None:
 
 def test_what_came_while_waiting_for_an_answer_is_not_lost(session: Session) -> None:
     session.answer()
-    session.snapshot().answer(snapshot=msgspec.to_builtins(OVERHEAD))
+    session.snapshot().answer(OVERHEAD)
     session.snapshot("ended", ending={"kind": "detached", "why": "detached"})
     client = Client(session.theirs)
     snapshots = client.snapshots()
     first = next(snapshots)
-    assert client.snapshot() == first == OVERHEAD
+    assert client.ask(TakeSnapshot()) == first == OVERHEAD
     assert len(list(snapshots)) == 1
 
 
@@ -56,7 +56,7 @@ def test_a_session_that_says_nothing_any_more_is_asked_and_given_up(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_client, "SILENT_S", 0.05)
-    monkeypatch.setattr(session_client, "ANSWER_S", 0.05)
+    monkeypatch.setattr(Request, "patience_s", 0.05)
     session.answer()
     client = Client(session.theirs)
     with pytest.raises(AutobrrrError, match="did not answer 'ping'"):
@@ -65,10 +65,11 @@ def test_a_session_that_says_nothing_any_more_is_asked_and_given_up(
 
 
 def test_an_error_keeps_message_hint_and_exit_code(session: Session) -> None:
-    session.answer(ok=False, error={"message": "no remedies", "hint": "detach", "exit_code": 2})
+    error = {"message": "no remedies", "hint": "detach", "exit_code": 2}
+    session.say({"ok": False, "id": 2, "error": error})
     client = Client(session.theirs)
     with pytest.raises(AutobrrrError) as caught:
-        client.diagnose("off")
+        client.ask(Measure())
     assert (caught.value.message, caught.value.hint, caught.value.exit_code) == ("no remedies", "detach", 2)
 
 
@@ -82,7 +83,7 @@ def test_a_session_that_vanishes_with_its_job_is_gone(
     client = Client(session.theirs)
     session.link.close()
     with pytest.raises(TargetGone, match=r"process [0-9]+ has ended"):
-        client.snapshot()
+        client.ask(TakeSnapshot())
 
 
 def test_a_sidecar_that_vanishes_alone_does_not_count_as_the_end_of_the_job(
@@ -92,24 +93,24 @@ def test_a_sidecar_that_vanishes_alone_does_not_count_as_the_end_of_the_job(
     client = Client(session.theirs)
     session.link.close()
     with pytest.raises(AutobrrrError, match="the job trains on") as caught:
-        client.snapshot()
+        client.ask(TakeSnapshot())
     assert caught.value.exit_code == 1
 
 
 def test_an_answer_of_another_version_is_refused_and_not_guessed(session: Session) -> None:
-    session.answer(snapshot={"pid": "many"})
+    session.answer({"pid": "many"})
     client = Client(session.theirs)
     with pytest.raises(AutobrrrError, match="can't be read"):
-        client.snapshot()
+        client.ask(TakeSnapshot())
 
 
 def test_remedies_are_applied_with_their_outcomes(session: Session) -> None:
-    session.answer(
-        outcome=[{"remedy": "gc.freeze", "why": None, "token": 1}, {"remedy": "x", "why": "refused"}]
-    )
-    outcomes = Client(session.theirs).apply(
-        [RemedyChoice(remedy="gc.freeze"), RemedyChoice(remedy="x", options={"n": 1}, most_class="rounding")]
-    )
+    session.answer([{"remedy": "gc.freeze", "why": None, "token": 1}, {"remedy": "x", "why": "refused"}])
+    remedies = [
+        RemedyChoice(remedy="gc.freeze"),
+        RemedyChoice(remedy="x", options={"n": 1}, most_class="rounding"),
+    ]
+    outcomes = Client(session.theirs).ask(ApplyRemedies(remedies))
     assert [(each.remedy, each.why) for each in outcomes] == [("gc.freeze", None), ("x", "refused")]
     session.asked()
     assert session.asked()["remedies"] == [
@@ -149,7 +150,7 @@ def test_a_job_that_ends_under_the_tuner_is_gone(session: Session) -> None:
 
 
 def test_detach_returns_what_was_left_when_the_session_is_over(session: Session) -> None:
-    session.answer(kind="detached", why="the agent did not answer", left=["the agent"])
+    session.answer({"kind": "detached", "why": "the agent did not answer", "left": ["the agent"]})
     session.snapshot("ended", ending={"kind": "detached", "why": "x"})
     client = Client(session.theirs)
     session.link.shutdown(socket.SHUT_WR)

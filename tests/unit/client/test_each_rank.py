@@ -13,6 +13,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.records import Anatomy, Diagnosis
 from autobrrr.records.record_base import as_record
 from support.screens import tui
+from support.sessions.client import PlayedClient
 from support.sessions.sidecar import anatomy
 
 Play = Callable[[list[Diagnosis]], tuple[list[int], bool, Diagnosis]]
@@ -65,7 +66,7 @@ def test_ranks_that_can_not_switch_together_are_refused_before_anything_is_measu
 ) -> None:
     went_on: list[int] = []
 
-    class Sharded:
+    class Sharded(PlayedClient):
         def __init__(self, pid: int) -> None:
             self.pid = pid
 
@@ -77,7 +78,8 @@ def test_ranks_that_can_not_switch_together_are_refused_before_anything_is_measu
                 raise AutobrrrError("the job's parameters are sharded over the ranks")
             return "log"
 
-        def go_on(self) -> None:
+        def hold(self, held: bool) -> None:
+            assert not held
             went_on.append(self.pid)
 
     monkeypatch.setattr(each_rank, "RanksAtOnce", None)
@@ -90,7 +92,7 @@ def test_ranks_that_can_not_switch_together_are_refused_before_anything_is_measu
 def test_ranks_measure_nothing_more_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
-    class Met:
+    class Met(PlayedClient):
         started = False
 
         def snapshot(self) -> Diagnosis:
@@ -100,7 +102,7 @@ def test_ranks_measure_nothing_more_once_they_are_judged(monkeypatch: pytest.Mon
             done.append("meets")
             return "log"
 
-        def hold(self) -> None:
+        def hold(self, held: bool) -> None:
             done.append("holds")
 
     class Compared:

@@ -22,9 +22,9 @@ from autobrrr.report.page_text import parts_text
 from autobrrr.report.pages.diagnosis_parts import ranks_table, ranks_words
 from support.judged.rank_steps import MS, RankModel, job
 from support.screens import tui
+from support.sessions.client import PlayedClient
 from support.sessions.sidecar import anatomy
 
-NO_STORE = "the job has no process group"
 # Made up once: the last of them is late.
 STEPS = job([*[RankModel()] * 3, RankModel(more_ms={"forward": 12.0})], 64)
 
@@ -35,7 +35,7 @@ def rank(number: int, size: int = 2) -> Diagnosis:
     )
 
 
-class FakeSession:
+class FakeSession(PlayedClient):
     """A rank's session, which notes how many were held when it was asked to time steps."""
 
     def __init__(
@@ -53,8 +53,11 @@ class FakeSession:
         self.for_s: float | None = None
         self.told: RanksCompared | None = None
 
-    def hold(self) -> None:
-        self.held.add(self.number)
+    def hold(self, held: bool) -> None:
+        if held:
+            self.held.add(self.number)
+        else:
+            self.held.discard(self.number)
 
     def snapshot(self) -> Diagnosis:
         told = self.told
@@ -63,23 +66,14 @@ class FakeSession:
             return now
         return msgspec.structs.replace(now, ranks=told.ranks, straggler=told.straggler)
 
-    def compare(self, for_s: float, timeout_s: float) -> CollectiveWaits:
-        self.for_s, self.held_then = for_s, len(self.held)
+    def compare(self, for_ns: int) -> CollectiveWaits:
+        self.for_s, self.held_then = for_ns / 1e9, len(self.held)
         if self.why_not is not None:
             raise AutobrrrError(self.why_not)
         return STEPS[self.number]
 
     def compared(self, found: RanksCompared) -> None:
         self.told = found
-
-    def go_on(self) -> None:
-        self.held.discard(self.number)
-
-    def note(self, key: str, text: str, instead_of: str = "") -> str:
-        raise AutobrrrError(NO_STORE)
-
-    def notes(self, keys: list[str]) -> dict[str, str]:
-        raise AutobrrrError(NO_STORE)
 
     def __enter__(self) -> FakeSession:
         return self

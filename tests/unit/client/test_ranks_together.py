@@ -17,6 +17,7 @@ from autobrrr.report.page_text import parts_text
 from autobrrr.report.pages.diagnosis_parts import ranks_table, ranks_words
 from autobrrr.report.text.verdict_text import live_line, verdict_text
 from support.screens import tui
+from support.sessions.client import PlayedClient
 
 MS = 1_000_000
 
@@ -37,7 +38,7 @@ def rank(number: int, waits_ms: float | None = None, *, size: int = 2, step_ms: 
     return msgspec.structs.replace(found, collectives=times, regime="communication", evidence=seen)
 
 
-class FakeClient:
+class FakeClient(PlayedClient):
     def __init__(self, found: Diagnosis) -> None:
         self.found = found
         self.closed = False

@@ -10,8 +10,8 @@ import pytest
 from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, encode
 from autobrrr.records import Diagnosis
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.records.tuning_records import TuneRequest
-from autobrrr.records.wire_answers import ActivityLine, SessionEnding
+from autobrrr.records.session_requests import TuneRequest
+from autobrrr.records.wire_answers import ActivityLine, LogTail, RemedyOutcome, SessionEnding, SessionFacts
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from support.sessions.service import RESULT, Guest, Office
@@ -20,29 +20,31 @@ from support.sessions.sidecar import StepModel, anatomy, raw_frame
 
 def test_a_ping_says_which_session_this_is(guest: Guest) -> None:
     answer = guest.ask("ping")
-    assert (answer["ok"], answer["id"], answer["pid"], answer["state"]) == (True, 5, 42, "watching")
+    assert (answer["ok"], answer["id"]) == (True, 5)
+    facts = msgspec.convert(answer["answer"], SessionFacts)
+    assert (facts.pid, facts.state) == (42, "watching")
 
 
 def test_a_snapshot_is_a_diagnosis(guest: Guest) -> None:
-    found = msgspec.convert(guest.ask("snapshot")["snapshot"], Diagnosis)
+    found = msgspec.convert(guest.ask("snapshot")["answer"], Diagnosis)
     assert (found.pid, found.regime, found.final) == (42, "unknown", False)
 
 
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        ({"do": "dance"}, "unknown request 'dance'"),
-        ({"do": None}, "unknown request None"),
-        ({}, "unknown request None"),
-        ({"do": ["ping"]}, "unknown request"),
+        ({"do": "dance"}, "bad request 'dance'"),
+        ({"do": None}, "bad request None"),
+        ({}, "bad request None"),
+        ({"do": ["ping"]}, "bad request"),
         ({"do": "subscribe", "every_ms": "often"}, "got `str` - at `$.every_ms`"),
         ({"do": "subscribe", "every_ms": True}, "got `bool` - at `$.every_ms`"),
-        ({"do": "diagnose", "probing": "maybe"}, "'maybe' - at `$.probing`"),
+        ({"do": "measure", "probing": "maybe"}, "'maybe' - at `$.probing`"),
         ({"do": "detach", "keep": "yes"}, "got `str` - at `$.keep`"),
         ({"do": "log", "lines": -1}, "at `$.lines`"),
         ({"do": "apply", "remedies": "all"}, "at `$.remedies`"),
         ({"do": "apply", "remedies": [{"remedy": 5}]}, "at `$.remedies[0].remedy`"),
-        ({"do": "tune", "for_s": "long"}, "tune: "),
+        ({"do": "tune", "for_s": "long"}, "bad request 'tune': "),
     ],
 )
 def test_a_request_that_makes_no_sense_is_answered_and_the_connection_stays(
@@ -63,7 +65,7 @@ def test_what_came_of_a_comparison_of_ranks_is_shown_to_all_and_nonsense_is_not(
     assert guest.ask("compared", found=found)["ok"] is True
     guest.send(encode({"do": "compared", "id": 6, "found": {"straggler": {"rank": "all"}}}))
     assert "$.found.straggler.rank" in str(guest.error()["message"])
-    shown = Guest(office).ask("snapshot")["snapshot"]
+    shown = Guest(office).ask("snapshot")["answer"]
     assert isinstance(shown, dict)
     assert (shown["straggler"]["cause"], [each["pid"] for each in shown["ranks"]]) == ("loader", [8])
 
@@ -143,10 +145,10 @@ def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
         {"remedy": "gc.freeze", "options": {}, "allowed": ["bitwise", "rounding"]},
     )
     office.agent.answer("apply", token=1, arm=1, seq=9, **{"class": "bitwise"})
-    outcome = guest.hear()["outcome"]
+    outcome = msgspec.convert(guest.hear()["answer"], list[RemedyOutcome])
     assert outcome == [
-        {"remedy": "optimizer.fused", "why": "refused: no optimizer", "code": "not_met"},
-        {"remedy": "gc.freeze", "token": 1, "seq": 9, "class": "bitwise"},
+        RemedyOutcome(remedy="optimizer.fused", why="refused: no optimizer", code="not_met"),
+        RemedyOutcome(remedy="gc.freeze", token=1, class_="bitwise"),
     ]
 
 
@@ -158,7 +160,7 @@ def test_remedies_that_are_still_to_come_when_a_tuning_begins_are_left_out(
     assert office.session.begin_tuning() is None
     office.agent.answer("apply", token=1, arm=1, seq=5)
     assert office.agent.asked.count("apply") == 1
-    outcome = guest.hear()["outcome"]
+    outcome = guest.hear()["answer"]
     assert [each.get("why") for each in outcome] == [None, "the job is being tuned"]  # type: ignore[attr-defined]
 
 
@@ -183,9 +185,8 @@ def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(
     assert guest.hears_nothing()
     office.service._log.lost_lines = 2
     office.agent.answer("detach", left=[])
-    answer = guest.hear()
-    assert (answer["ok"], answer["kind"], answer["left"]) == (True, "detached", [])
-    assert answer["lost_lines"] == 2
+    answer = msgspec.convert(guest.hear()["answer"], SessionEnding)
+    assert (answer.kind, answer.left, answer.lost_lines) == ("detached", (), 2)
     office.service.end()
     last = watcher.hear()
     assert last["event"] == "ended"
@@ -262,7 +263,7 @@ def test_a_session_goes_on_where_others_want_it_when_who_started_it_is_through(
         other = Guest(office)
         assert other.ask(wanted_by, **({"owned": False} if wanted_by == "own" else {}))["ok"] is True
     if how == "leaves":
-        guest.send(encode({"do": "leave", "id": 6}))
+        guest.send(encode({"do": "detach", "if_unused": True, "id": 6}))
     else:
         guest.link.close()
         office.service.readable(guest.client)
@@ -270,9 +271,9 @@ def test_a_session_goes_on_where_others_want_it_when_who_started_it_is_through(
     assert ("detach" in office.agent.asked) is (wanted_by is None)
     if how == "leaves" and wanted_by is None:
         office.agent.answer("detach", left=["gc.freeze"])
-        assert guest.hear()["ending"]["left"] == ["gc.freeze"]
+        assert guest.hear()["answer"]["left"] == ["gc.freeze"]
     elif how == "leaves":
-        assert guest.hear()["ending"] is None
+        assert guest.hear()["answer"] is None
     through.set()
     office.tuning.join(5)
 
@@ -286,7 +287,7 @@ def test_a_session_that_nobody_owns_any_more_ends_with_the_last_who_listens(
     joined = Guest(office)
     joined.ask("subscribe")
     if first == "leaves":
-        assert guest.ask("leave")["ending"] is None
+        assert guest.ask("detach", if_unused=True)["answer"] is None
     guest.link.close()
     office.service.readable(guest.client)
     if first != "is killed with it":
@@ -305,21 +306,21 @@ def test_what_a_tuning_without_a_client_has_kept_stays_on_when_others_come_and_g
     guest.ask("own")
     screen = Guest(office)
     screen.ask("tune", stays=True)
-    assert guest.ask("leave")["ending"] is None
+    assert guest.ask("detach", if_unused=True)["answer"] is None
     office.tuning.join(5)
     office.run_calls()
     for gone in (guest, screen):
         gone.link.close()
         office.service.readable(gone.client)
     office.service.free()
-    assert Guest(office).ask("leave")["ending"] is None
+    assert Guest(office).ask("detach", if_unused=True)["answer"] is None
     assert "detach" not in office.agent.asked
 
 
 def test_the_log_can_be_read_through_the_session(guest: Guest) -> None:
-    answer = guest.ask("log", lines=5)
-    assert str(answer["path"]).endswith("session.jsonl")
-    assert any('"attached"' in line for line in answer["lines"])  # type: ignore[attr-defined]
+    tail = msgspec.convert(guest.ask("log", lines=5)["answer"], LogTail)
+    assert tail.path.endswith("session.jsonl")
+    assert any('"attached"' in line for line in tail.lines)
 
 
 def test_a_tuning_reports_to_its_client_and_to_all_who_listen(office: Office, guest: Guest) -> None:
@@ -338,7 +339,7 @@ def test_a_tuning_reports_to_its_client_and_to_all_who_listen(office: Office, gu
 def test_only_one_tuning_at_a_time(office: Office, guest: Guest) -> None:
     guest.ask("tune")
     answer = Guest(office).ask("tune")
-    assert "being tuned already" in str(answer["error"])
+    assert "being tuned" in str(answer["error"])
     office.tuning.join(5)
 
 
@@ -353,7 +354,7 @@ def test_a_fault_of_the_tuner_is_an_answer_and_the_session_goes_on(
     assert heard["event"] == "tune_failed"
     assert "ZeroDivisionError" in str(heard["error"])
     assert "Traceback" in capsys.readouterr().err
-    assert guest.ask("ping")["state"] == "watching"
+    assert guest.ask("ping")["answer"]["state"] == "watching"  # type: ignore[index]
 
 
 def test_a_client_that_leaves_cancels_its_tuning(office: Office, guest: Guest) -> None:

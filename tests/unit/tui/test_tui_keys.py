@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.records.record_base import Limit, Regime
-from autobrrr.records.wire_answers import ActiveRemedy
+from autobrrr.records.session_requests import (
+    ApplyRemedies,
+    EndSession,
+    Measure,
+    Request,
+    SteerTuning,
+    TuneRequest,
+    UndoRemedy,
+)
+from autobrrr.records.wire_answers import ActiveRemedy, RemedyChoice
 from autobrrr.report.page_rows import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.key_bar import MODES
@@ -27,48 +36,50 @@ DARING = msgspec.structs.replace(
 )
 
 
-def requests_after(view: View, *keys: str) -> list[tuple[str, str]]:
+def applied(remedy: str) -> ApplyRemedies:
+    return ApplyRemedies([RemedyChoice(remedy=remedy)])
+
+
+def requests_after(view: View, *keys: str) -> list[Request[Any]]:
     async def work(desk: Desk) -> None:
         await desk.press(*keys)
 
-    return asked_of(at_desk(view, work))
-
-
-def asked_of(source: tui.FakeSource) -> list[tuple[str, str]]:
-    """Each request, and the remedy that it applies."""
-    found = source.requests
-    return [(name, given[0][0].remedy if name == "apply" else "") for name, given in found]  # type: ignore[index]
+    return at_desk(view, work).requests
 
 
 @pytest.mark.parametrize(
     ("view", "keys", "asked"),
     [
-        (tui.judged(), ("t",), ("begin_tuning", "")),
-        (tui.judged(), ("p",), ("diagnose", "")),
-        (tui.judged(), ("w",), ("window", "")),
-        (tui.judged(), ("d",), ("detach", "")),
-        (tui.judged(), ("3", "a"), ("apply", "optimizer.fused")),
-        (tui.kept(), ("u",), ("undo", "")),
-        (tui.trying(), ("space",), ("pause", "")),
-        (replace(tui.trying(), details=tui.details(paused=True)), ("space",), ("resume", "")),
+        (tui.judged(), ("t",), TuneRequest(stays=True)),
+        (tui.judged(), ("p",), Measure("all", "on")),
+        (tui.judged(), ("w",), Measure("window")),
+        (tui.judged(), ("d",), EndSession()),
+        (tui.judged(), ("3", "a"), applied("optimizer.fused")),
+        (tui.kept(), ("u",), UndoRemedy(1)),
+        (tui.trying(), ("space",), SteerTuning("pause")),
+        (replace(tui.trying(), details=tui.details(paused=True)), ("space",), SteerTuning("resume")),
     ],
     ids=lambda each: "+".join(each) if isinstance(each, tuple) else "",
 )
-def test_a_key_requests_one_thing(view: View, keys: tuple[str, ...], asked: tuple[str, str]) -> None:
+def test_a_key_requests_one_thing(view: View, keys: tuple[str, ...], asked: Request[Any]) -> None:
     assert requests_after(view, *keys) == [asked]
 
 
 @pytest.mark.parametrize(
     ("view", "keys", "asked"),
     [
-        (tui.judged(details=tui.details(remedies=[DARING])), ("3", "a"), ("apply", "precision.tf32")),
-        (tui.kept(), ("d",), ("detach", "")),
-        (tui.trying(), ("t",), ("cancel", "")),
-        (tui.trying(), ("d",), ("detach", "")),
+        (
+            tui.judged(details=tui.details(remedies=[DARING])),
+            ("3", "a"),
+            applied("precision.tf32"),
+        ),
+        (tui.kept(), ("d",), EndSession()),
+        (tui.trying(), ("t",), SteerTuning("cancel")),
+        (tui.trying(), ("d",), EndSession()),
     ],
     ids=["class changes-training", "detach undoes", "stop tuning", "detach while tuning"],
 )
-def test_what_can_surprise_is_asked_first(view: View, keys: tuple[str, ...], asked: tuple[str, str]) -> None:
+def test_what_can_surprise_is_asked_first(view: View, keys: tuple[str, ...], asked: Request[Any]) -> None:
     async def work(desk: Desk) -> None:
         await desk.press(*keys)
         for answer in ("n", "escape", "enter"):
@@ -78,7 +89,7 @@ def test_what_can_surprise_is_asked_first(view: View, keys: tuple[str, ...], ask
             await desk.press(keys[-1])
         await desk.press("y")
 
-    assert asked_of(at_desk(view, work)) == [asked]
+    assert at_desk(view, work).requests == [asked]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +164,7 @@ def test_the_one_switched_on_last_is_undone_first() -> None:
     async def work(desk: Desk) -> None:
         await desk.press("u")
 
-    assert at_desk(view, work).requests == [("undo", (4,))]
+    assert at_desk(view, work).requests == [UndoRemedy(4)]
 
 
 def test_q_leaves_and_closes_the_source_only() -> None:
@@ -173,7 +184,7 @@ def test_a_click_on_a_key_or_a_mode_is_that_key() -> None:
         await desk.pilot.click("#keys", offset=(4, 0))
         await desk.pilot.pause()
 
-    assert asked_of(at_desk(tui.judged(), work)) == [("begin_tuning", "")]
+    assert at_desk(tui.judged(), work).requests == [TuneRequest(stays=True)]
 
 
 def test_the_palette_knows_everything_that_has_a_key() -> None:
@@ -183,7 +194,7 @@ def test_the_palette_knows_everything_that_has_a_key() -> None:
         await desk.press("ctrl+p")
         await desk.press(*"undo", "enter")
 
-    assert asked_of(at_desk(tui.kept(), work)) == [("undo", "")]
+    assert at_desk(tui.kept(), work).requests == [UndoRemedy(1)]
 
 
 @pytest.mark.parametrize("size", [(40, 10), (20, 5)])

@@ -10,6 +10,7 @@ import pytest
 
 from autobrrr.client.session_client import Client, Event
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.records.session_requests import Measure, UndoRemedy
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
@@ -21,11 +22,12 @@ from autobrrr_tui.sources import live_source
 from autobrrr_tui.sources.live_source import LiveSource
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
+from support.sessions.client import PlayedClient
 
 PATIENCE_S = 20.0
 
 
-class FakeClient:
+class FakeClient(PlayedClient):
     """A connection whose events the test puts in; an exception among them is raised."""
 
     def __init__(self, **facts: object) -> None:
@@ -74,8 +76,8 @@ class FakeClient:
         self._note("detach", None)
         return SessionEnding(kind="detached", why="detached")
 
-    def diagnose(self, probing: str) -> None:
-        self._note("diagnose", probing)
+    def measure(self, what: str, probing: str | None) -> None:
+        self._note("measure", probing)
 
     def close(self) -> None:
         self.left.set()
@@ -220,12 +222,12 @@ def test_a_job_that_can_not_be_entered_says_why() -> None:
 
 
 def measure(client: Client) -> str:
-    client.diagnose("on")
+    client.ask(Measure("all", "on"))
     return "measuring"
 
 
 def revert(client: Client) -> str:
-    return f"still on: {client.undo(7)}"
+    return f"still on: {client.ask(UndoRemedy(7))}"
 
 
 def test_a_request_is_done_on_a_connection_of_its_own() -> None:

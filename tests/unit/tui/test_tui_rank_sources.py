@@ -12,6 +12,7 @@ from autobrrr.records.record_base import as_record
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.view_state import View
 from support.screens import tui
+from support.sessions.client import PlayedClient
 from support.sessions.sidecar import anatomy
 
 
@@ -36,7 +37,7 @@ JOBS = [
 ]
 
 
-class Others:
+class Others(PlayedClient):
     """The other ranks' sessions, what was joined and what was compared."""
 
     def __init__(self, told: Diagnosis) -> None:

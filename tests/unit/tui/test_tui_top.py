@@ -16,6 +16,7 @@ from autobrrr_tui.screens.jobs_screen import TopScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.sources.view_source import Source
 from support.screens import tui
+from support.sessions.client import PlayedClient
 
 JOBS = [
     tui.job_line(101, script="/home/a/train_vit.py", rank=0, attached=True),
@@ -24,7 +25,7 @@ JOBS = [
 ]
 
 
-class Session:
+class Session(PlayedClient):
     """A connection of the list's own."""
 
     def __init__(self, pid: int) -> None:

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from autobrrr.client.session_client import Client
 from autobrrr.records import verdict_line
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import ApplyRemedies, Measure, SteerTuning, TuneRequest, UndoRemedy
 from autobrrr.records.wire_answers import RemedyChoice
 from autobrrr.report.page_rows import detail_cells, details
 from autobrrr.report.pages.tuning_parts import label
@@ -138,19 +138,21 @@ class SessionScreen(ListScreen):
     def action_tune(self) -> None:
         if self.view.tuning:
             asked = "Stop the tuning? The current trial is reverted; what was kept stays applied."
-            self._confirm(asked, "stop it", lambda client: client.cancel(), at_once=True)
+            self._confirm(asked, "stop it", lambda client: client.ask(SteerTuning("cancel")), at_once=True)
         else:
             self.action_mode("tuning")
-            self._request(lambda client: client.begin_tuning(TuneRequest(stays=True)), "tuning begins")
+            self._request(lambda client: client.ask(TuneRequest(stays=True)), "tuning begins")
 
     @touching
     def action_pause(self) -> None:
         if not self.view.tuning:
             self.tell("nothing is being tuned; t starts it")
         elif self.view.paused:
-            self._request(lambda client: client.resume(), "the tuner continues")
+            self._request(lambda client: client.ask(SteerTuning("resume")), "the tuner continues")
         else:
-            self._request(lambda client: client.pause(), "the tuner pauses after this A/B pair")
+            self._request(
+                lambda client: client.ask(SteerTuning("pause")), "the tuner pauses after this A/B pair"
+            )
 
     @touching
     def action_apply(self) -> None:
@@ -185,11 +187,11 @@ class SessionScreen(ListScreen):
 
     @touching
     def action_probe(self) -> None:
-        self._request(lambda client: client.diagnose("on"), "measuring again")
+        self._request(lambda client: client.ask(Measure("all", "on")), "measuring again")
 
     @touching
     def action_window(self) -> None:
-        self._request(lambda client: client.window(), "asked for a window")
+        self._request(lambda client: client.ask(Measure("window")), "asked for a window")
 
     @touching
     def action_detach(self) -> None:
@@ -303,12 +305,12 @@ class SessionScreen(ListScreen):
 
 
 def _apply(remedy: RemedyChoice, client: Client) -> str:
-    (outcome,) = client.apply([remedy])
+    (outcome,) = client.ask(ApplyRemedies([remedy]))
     return f"{remedy.remedy} is {'on' if outcome.why is None else f'not on: {outcome.why}'}"
 
 
 def _undo(remedy: str, token: int, client: Client) -> str:
-    why = client.undo(token)
+    why = client.ask(UndoRemedy(token))
     return f"{remedy} is off" if why is None else f"{remedy} is still on: {why}"
 
 

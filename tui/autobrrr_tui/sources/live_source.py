@@ -16,6 +16,7 @@ from queue import SimpleQueue
 
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.records.session_requests import ReadLog, ShowDetails
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.replay_source import ViewReader
@@ -124,13 +125,13 @@ class LiveSource:
             now_s = time.monotonic()
             if client.ending is None and now_s - details_s >= DETAILS_S:
                 details_s = now_s
-                self._view = take(self._view, client.details())
+                self._view = take(self._view, client.ask(ShowDetails()))
             view = self._view if self._siblings is None else self._siblings.look(self._view)
             self._show(replace(view, silent_s=self._silent(now_s)))
 
     def _remembered(self, client: Client, view: View) -> View:
         """What the session has logged before this screen came: trials, results, notes."""
-        lines = client.log(LOG_LINES)
+        lines = client.ask(ReadLog(LOG_LINES))
         reader = ViewReader()
         reader.feed(lines.lines)
         old = reader.view

@@ -13,6 +13,7 @@ from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions, with_siblin
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, JobLine
+from autobrrr.records.session_requests import TakeSnapshot
 from autobrrr_tui.view_state import View
 
 LIST_S = 10.0
@@ -111,7 +112,7 @@ class JoinedSessions:
                 client = self._clients.get(pid) or self._join(pid)
                 if client is not None:
                     self._clients[pid] = client
-                    found[pid] = client.snapshot()
+                    found[pid] = client.ask(TakeSnapshot())
             except AutobrrrError:
                 self._leave(pid)
         for pid in set(self._clients) - set(wanted):

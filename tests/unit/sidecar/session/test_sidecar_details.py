@@ -12,7 +12,7 @@ import pytest
 from autobrrr.agent.wire.framing import encode
 from autobrrr.client.session_client import Client
 from autobrrr.records import Anatomy
-from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.session_requests import ShowDetails, SteerTuning, TuneRequest, UndoRemedy
 from autobrrr.records.wire_answers import ActiveRemedy, Details
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.session.snapshot import recipe_now
@@ -34,7 +34,7 @@ def office(tmp_path: Path) -> Office:
 def details_of(guest: Guest) -> Details:
     answer = guest.ask("details")
     assert answer["ok"] is True, answer
-    return msgspec.convert(answer["details"], Details)
+    return msgspec.convert(answer["answer"], Details)
 
 
 def on(office: Office, applied: ActiveRemedy = FUSED) -> None:
@@ -100,7 +100,7 @@ def test_undo_takes_a_remedy_off_by_its_token(office: Office) -> None:
     guest = Guest(office)
     guest.send(_frame("undo", token=1))
     office.agent.answer("undo")
-    assert guest.hear()["why"] is None
+    assert guest.hear()["answer"] is None
     assert details_of(guest).active == []
 
 
@@ -109,7 +109,7 @@ def test_undo_says_why_a_remedy_is_still_on(office: Office) -> None:
     guest = Guest(office)
     guest.send(_frame("undo", token=1))
     office.agent.answer("undo", ok=False, why="the model is compiling")
-    assert guest.hear()["why"] == "the model is compiling"
+    assert guest.hear()["answer"] == "the model is compiling"
 
 
 @pytest.mark.parametrize(("do", "fields"), [("undo", {"token": 1}), ("apply", {"remedies": []})])
@@ -199,39 +199,33 @@ def test_a_session_leaves_snapshots_and_its_history_in_its_log(office: Office, t
 
 
 class TestClient:
-    """The same through the client's methods, over a real socket pair."""
+    """The same through a client, over a real socket pair."""
 
-    def client(self, *answers: dict[str, object]) -> tuple[Client, socket.socket]:
+    def client(self, *answers: object) -> tuple[Client, socket.socket]:
         session = Session()
         for answer in answers:
-            session.answer(**answer)  # type: ignore[arg-type]
+            session.answer(answer)
         client = Client(session.theirs)
         session.asked()
         self.session = session
         return client, session.link
 
-    def test_undo_pause_resume_window_and_tuning_are_asked_by_name(self) -> None:
-        client, _ = self.client({"why": None}, {}, {}, {}, {})
-        assert client.undo(3) is None
-        client.pause()
-        client.resume()
-        client.window()
-        client.begin_tuning(TuneRequest(for_s=5, only=["gc.freeze"], stays=True))
-        asked = [self.session.asked() for _ in range(5)]
-        assert [each["do"] for each in asked] == ["undo", "pause", "resume", "window", "tune"]
-        assert asked[0]["token"] == 3
-        assert (asked[4]["stays"], asked[4]["for_s"], asked[4]["only"]) == (
-            True,
-            5,
-            ["gc.freeze"],
-        )
+    def test_a_request_is_its_name_and_its_fields(self) -> None:
+        client, _ = self.client(None, None, None)
+        assert client.ask(UndoRemedy(3)) is None
+        client.ask(SteerTuning("pause"))
+        client.ask(TuneRequest(for_s=5, only=["gc.freeze"], stays=True))
+        undo, steer, tune = (self.session.asked() for _ in range(3))
+        assert (undo["do"], undo["token"]) == ("undo", 3)
+        assert (steer["do"], steer["what"]) == ("steer", "pause")
+        assert (tune["do"], tune["stays"], tune["for_s"], tune["only"]) == ("tune", True, 5, ["gc.freeze"])
 
     def test_details_are_a_record(self) -> None:
-        client, _ = self.client({"details": {"history": {"bucket_ns": 1}}})
-        assert client.details().history.bucket_ns == 1
+        client, _ = self.client({"history": {"bucket_ns": 1}})
+        assert client.ask(ShowDetails()).history.bucket_ns == 1
 
     def test_everything_that_a_subscriber_is_sent_comes_as_a_record(self) -> None:
-        client, _ = self.client({})
+        client, _ = self.client(None)
         self.session.say({"event": "progress", "progress": {"stage": "trial", "text": "trying"}})
         self.session.say({"event": "tuned", "tuning": msgspec.to_builtins(RESULT)})
         self.session.say({"event": "of another version"})
