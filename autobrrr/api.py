@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from autobrrr.client import diagnosing
-from autobrrr.client.all_ranks import RanksAtOnce
 from autobrrr.client.each_rank import (
     RanksOutcome,
     as_one,
+    compare_ranks,
     diagnosed_ranks,
     entered,
     for_each,
@@ -179,11 +179,10 @@ class JobSession:
 
         Ranks of a launcher are compared first; the verdict is that of the slowest.
         """
-        at_once = RanksAtOnce(self._clients, for_s)
+        if self._has_ranks:
+            compare_ranks(self._clients, for_s, lambda pid: say)
 
         def judged(client: Client) -> Diagnosis:
-            if self._has_ranks:
-                at_once.take_part(client.facts.pid, client, say)
             return diagnosing.await_verdict(client, diagnosing.Patience(for_s=for_s), say)
 
         return self._as_one(self._for_each(judged))

@@ -1,23 +1,16 @@
-"""The ranks of one job, seen together: what their sessions say, which is the slowest; timed at once.
+"""The ranks of one job, seen together: what their sessions say, what timed steps show, which is slowest.
 
-In: a process of the job. Every session is asked through its own socket on this machine; one that does not
-answer in time is left out. Nothing is attached by this. All ranks time their steps at once, so that the same
-steps can be set side by side; each session is told what came of it, and its snapshots show it from then on.
+In: a process of the job; the diagnoses of its ranks. Nothing is attached or asked here.
 """
 
 from __future__ import annotations
 
 import platform
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from autobrrr.attach import job_roles
-from autobrrr.client.session_client import Client, join
-from autobrrr.errors import AutobrrrError
 from autobrrr.records import (
     CollectiveWaits,
     Diagnosis,
@@ -28,10 +21,8 @@ from autobrrr.records import (
     RankLine,
     RanksCompared,
 )
-from autobrrr.records.session_requests import CompareSteps, HoldRank, TakeSnapshot, TellCompared
 from autobrrr.sidecar.sockets.session_socket import served
 
-ANSWER_S = 3.0
 NOT_KNOWN: tuple[NoneLate, ...] = (  # which is slowest
     "too_few_steps",
     "on_device",
@@ -45,8 +36,6 @@ _CAUSE_OF_LIMIT: Mapping[Limit, LateCause] = {
     "kernels": "kernels",
 }
 
-Joiner = Callable[[int], Client | None]
-
 
 def siblings(pid: int) -> list[int]:
     """The other ranks of a process's job that have a session.
@@ -58,31 +47,6 @@ def siblings(pid: int) -> list[int]:
     if job is None:
         return []
     return [other for other in served() if other != pid and job_roles.job_of(other) == job]
-
-
-def ask(pids: Iterable[int], timeout_s: float = ANSWER_S, joiner: Joiner = join) -> list[Diagnosis]:
-    """What the sessions of these processes say now; those that have none, or are slow, are left out."""
-    told: list[Diagnosis] = []
-
-    def look(pid: int) -> None:
-        with suppress(AutobrrrError):
-            client = joiner(pid)
-            if client is not None:
-                with client:
-                    told.append(client.ask(TakeSnapshot()))
-
-    threads, end_s = beside(pids, look), time.monotonic() + timeout_s
-    for thread in threads:
-        thread.join(max(0.0, end_s - time.monotonic()))
-    return sorted(told, key=lambda one: one.pid)
-
-
-def beside(pids: Iterable[int], work: Callable[[int], object]) -> list[threading.Thread]:
-    """Do the work for each rank on its own thread. The program does not wait for these threads to end."""
-    threads = [threading.Thread(target=work, args=(pid,), name="ranks", daemon=True) for pid in pids]
-    for thread in threads:
-        thread.start()
-    return threads
 
 
 def with_siblings(found: Diagnosis, others: Sequence[Diagnosis]) -> Diagnosis:
@@ -225,115 +189,3 @@ def _same_job(found: Diagnosis, other: Diagnosis) -> bool:
 
 def _by_rank(line: RankLine) -> tuple[bool, int, int]:
     return line.rank is None, line.rank or 0, line.pid or 0
-
-
-COMPARED_S = 8.0  # or 8 steps, whichever is longer
-OF_GIVEN = 0.25  # of a time that the user gives
-MEET_S = 45.0  # for the others to be attached, and to know how their loops are built; then to be timed
-LOOK_S = 0.1
-
-Say = Callable[[str], None]
-
-
-class RanksAtOnce:
-    """One comparison.
-
-    Args:
-        pids: The ranks.
-        for_s: The user's time for a diagnosis, where there is one.
-    """
-
-    def __init__(self, pids: Iterable[int], for_s: float | None = None) -> None:
-        self._coming = set(pids)
-        self._under_way: set[int] = set()
-        self._ready = 0
-        self._told: list[Diagnosis] = []
-        self._timed: dict[int, CollectiveWaits] = {}
-        self._found: RanksCompared | None = None
-        self._for_s = COMPARED_S if for_s is None else min(COMPARED_S, OF_GIVEN * for_s)
-        self._meet_s = MEET_S if for_s is None else min(MEET_S, for_s)
-        self._changed = threading.Condition()
-
-    def take_part(self, pid: int, client: Client, say: Say) -> None:
-        """Time this rank's steps while other ranks time theirs, if possible. Then read what all show."""
-        for part in (self._time, self._tell):
-            try:
-                part(pid, client)
-            except AutobrrrError as error:
-                say(error.message)
-            finally:
-                self.leave(pid)
-
-    def leave(self, pid: int) -> None:
-        """Do not wait for this rank any more."""
-        with self._changed:
-            self._coming.discard(pid)
-            self._under_way.discard(pid)
-            self._changed.notify_all()
-
-    def _meets(self, pid: int, client: Client) -> bool:
-        """Whether there are others to be compared with, once all are there."""
-        end_s = time.monotonic() + self._meet_s
-        await_anatomy(client, self._meet_s)
-        with self._changed:
-            self._ready += 1
-            self._under_way.add(pid)
-            self._coming.discard(pid)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._coming, max(0.0, end_s - time.monotonic()))
-            return self._ready > 1
-
-    def _time(self, pid: int, client: Client) -> None:
-        if client.facts.readonly or client.facts.outside:
-            return
-        client.ask(HoldRank())
-        if self._meets(pid, client):
-            timed = client.ask(CompareSteps(int(self._for_s * 1e9)))
-            now = client.ask(TakeSnapshot())
-            with self._changed:
-                self._told.append(now)
-                self._timed[pid] = timed
-        else:
-            client.ask(HoldRank(False))
-
-    def _tell(self, pid: int, client: Client) -> None:
-        found = self._outcome(pid)
-        if found is not None:
-            client.ask(TellCompared(found))
-
-    def _outcome(self, pid: int) -> RanksCompared | None:
-        """What the steps of all ranks show; a rank that is much later than this one is left out."""
-        with self._changed:
-            timed = pid in self._timed
-            awaited = (self._under_way,) if timed else (self._under_way, self._coming)
-            longest_s = self._meet_s if timed else self._meet_s + self._for_s
-            all_there = self._changed.wait_for(lambda: not any(awaited), longest_s)
-            if self._found is None and (timed or all_there):
-                self._found = compared(self._told, self._timed)
-            return self._found
-
-
-def await_anatomy(client: Client, for_s: float | None = None) -> None:
-    """Wait until a session knows how its job's loop is built, at most so long, else as for other ranks."""
-    end_s = time.monotonic() + (MEET_S if for_s is None else for_s)
-    while client.ask(TakeSnapshot()).anatomy is None and time.monotonic() < end_s:
-        time.sleep(LOOK_S)
-
-
-def compare_sessions(
-    pids: Sequence[int], at_once: RanksAtOnce, say: Say, joiner: Joiner = join
-) -> list[threading.Thread]:
-    """Have the sessions of these ranks take part, on threads that end with the program."""
-
-    def work(pid: int) -> None:
-        try:
-            client = joiner(pid)
-            if client is not None:
-                with client:
-                    at_once.take_part(pid, client, say)
-        except AutobrrrError as error:
-            say(error.message)
-        finally:
-            at_once.leave(pid)
-
-    return beside(pids, work)

@@ -1,26 +1,20 @@
 """The ranks of a launcher, and one piece of work done to all of them at once.
 
-Each has its own session. If one fails the others stand, and the outcome says so.
+Each has its own session. If one fails the others stand, and the outcome says so. So all ranks time the same
+steps, which can then be set side by side; each session is told what came of it, and its snapshots show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, TypeVar
 
 from autobrrr.attach import job_roles
-from autobrrr.client.all_ranks import (
-    RanksAtOnce,
-    ask,
-    await_anatomy,
-    beside,
-    compare_sessions,
-    siblings,
-    together,
-    with_siblings,
-)
+from autobrrr.client.all_ranks import compared, siblings, together, with_siblings
 from autobrrr.client.diagnosing import (
     DiagnosisOptions,
     Doing,
@@ -28,15 +22,28 @@ from autobrrr.client.diagnosing import (
     before_tuning,
     diagnosed,
 )
-from autobrrr.client.session_client import Client, open_session
-from autobrrr.errors import AutobrrrError
-from autobrrr.records import Diagnosis, RankLine, verdict_line
-from autobrrr.records.session_requests import HoldRank, SwitchTogether, TakeSnapshot
+from autobrrr.client.session_client import Client, join, open_session
+from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.records import CollectiveWaits, Diagnosis, RankLine, verdict_line
+from autobrrr.records.session_requests import (
+    CompareSteps,
+    HoldRank,
+    SwitchTogether,
+    TakeSnapshot,
+    TellCompared,
+)
 from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way
 
+ANSWER_S = 3.0
+COMPARED_S = 8.0  # or 8 steps, whichever is longer
+OF_GIVEN = 0.25  # of a time that the user gives
+MEET_S = 45.0  # for all ranks to be attached, and to know how their loops are built
+LOOK_S = 0.1
+
 T = TypeVar("T")
 Say = Callable[[str], None]
+Joiner = Callable[[int], Client | None]
 
 
 def launched_by(pid: int) -> list[int]:
@@ -94,12 +101,16 @@ def entered(
     return for_each(pids, opened, at_once=len(pids) > 1)
 
 
-def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = True) -> RanksOutcome[T]:
+def for_each(
+    pids: Iterable[int], work: Callable[[int], T], *, at_once: bool = True, timeout_s: float | None = None
+) -> RanksOutcome[T]:
     """Do the work to every rank.
 
     Args:
         at_once: On a thread for each; else here, one after the other.
+        timeout_s: What is not done by then is left out, and its thread ends with the program.
     """
+    pids = list(pids)
     done: dict[int, T] = {}
     failed: dict[int, AutobrrrError] = {}
     broken: list[Exception] = []
@@ -113,8 +124,12 @@ def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = T
             broken.append(error)
 
     if at_once:
-        for thread in beside(pids, do):
-            thread.join()
+        threads = [threading.Thread(target=do, args=(pid,), name="ranks", daemon=True) for pid in pids]
+        for thread in threads:
+            thread.start()
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        for thread in threads:
+            thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
     else:
         for pid in pids:
             do(pid)
@@ -124,6 +139,97 @@ def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = T
         done={pid: done[pid] for pid in pids if pid in done},
         failed={pid: failed[pid] for pid in pids if pid in failed},
     )
+
+
+def ask(pids: Iterable[int], timeout_s: float = ANSWER_S, joiner: Joiner = join) -> list[Diagnosis]:
+    """What the sessions of these processes say now; those that have none, or are slow, are left out."""
+
+    def look(pid: int) -> Diagnosis:
+        client = joiner(pid)
+        if client is None:
+            raise TargetGone(f"process {pid} has no session")
+        with client:
+            return client.ask(TakeSnapshot())
+
+    found = for_each(pids, look, timeout_s=timeout_s).done.values()
+    return sorted(found, key=lambda one: one.pid)
+
+
+def compare_ranks(clients: Mapping[int, Client], for_s: float | None, say_of: Callable[[int], Say]) -> None:
+    """Have ranks time the same steps, each of those that can be; all are told what they show.
+
+    Args:
+        for_s: The user's time for a diagnosis, where there is one.
+    """
+    compared_s = COMPARED_S if for_s is None else min(COMPARED_S, OF_GIVEN * for_s)
+
+    def of_those(pids: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:
+        outcome = for_each(pids, work)
+        for pid, error in outcome.failed.items():
+            say_of(pid)(error.message)
+        return outcome.done
+
+    def ready(pid: int) -> None:
+        clients[pid].ask(HoldRank())
+        await_anatomy(clients[pid], _meeting_s(for_s))
+
+    def timed(pid: int) -> tuple[Diagnosis, CollectiveWaits]:
+        steps = clients[pid].ask(CompareSteps(int(compared_s * 1e9)))
+        return clients[pid].ask(TakeSnapshot()), steps
+
+    there = of_those((pid for pid, client in clients.items() if _is_timed(client)), ready)
+    if len(there) < 2:
+        of_those(there, lambda pid: clients[pid].ask(HoldRank(False)))
+        return
+    known = of_those(there, timed)
+    found = compared([now for now, _ in known.values()], {pid: steps for pid, (_, steps) in known.items()})
+    if found is not None:
+        of_those(clients, lambda pid: clients[pid].ask(TellCompared(found)))
+
+
+def _is_timed(client: Client) -> bool:
+    return not (client.facts.readonly or client.facts.outside)
+
+
+def _meeting_s(for_s: float | None) -> float:
+    return MEET_S if for_s is None else min(MEET_S, for_s)
+
+
+def await_anatomy(client: Client, for_s: float = MEET_S) -> None:
+    """Wait until a session knows how its job's loop is built, at most so long."""
+    end_s = time.monotonic() + for_s
+    while client.ask(TakeSnapshot()).anatomy is None and time.monotonic() < end_s:
+        time.sleep(LOOK_S)
+
+
+@contextmanager
+def joined(pids: Iterable[int], say: Say, joiner: Joiner = join) -> Iterator[dict[int, Client]]:
+    """The sessions that these ranks have, on connections of their own."""
+    with ExitStack() as links:
+        found: dict[int, Client] = {}
+        for pid in pids:
+            try:
+                client = joiner(pid)
+            except AutobrrrError as error:
+                say(error.message)
+                continue
+            if client is not None:
+                found[pid] = links.enter_context(client)
+        yield found
+
+
+def compare_sessions(
+    pids: Iterable[int], for_s: float | None, say: Say, joiner: Joiner = join
+) -> threading.Thread:
+    """Compare the ranks that have a session, on a thread that ends with the program."""
+
+    def work() -> None:
+        with joined(pids, say, joiner) as clients:
+            compare_ranks(clients, for_s, lambda pid: say)
+
+    thread = threading.Thread(target=work, name="ranks", daemon=True)
+    thread.start()
+    return thread
 
 
 def diagnosed_ranks(
@@ -138,21 +244,41 @@ def diagnosed_ranks(
     """
     others = siblings(pids[0]) if len(pids) == 1 else []
     tuned = any(other.state == State.TUNING.value for other in ask(others))  # no one else's hooks beside it
-    at_once = RanksAtOnce([*pids, *others], options.for_s)
     compares = len(pids) + len(others) > 1 and not tuned
-    if compares:
-        compare_sessions(others, at_once, lambda text: None)
+    clients: dict[int, Client] = {}
+
+    def compare() -> None:
+        with joined(others, _unheard) as beside:
+            says = {pid: say_of(pid) for pid in clients} | dict.fromkeys(beside, _unheard)
+            compare_ranks({**clients, **beside}, options.for_s, says.__getitem__)
+
+    gate = threading.Barrier(len(pids), compare, _meeting_s(options.for_s))
+
+    def meet(client: Client) -> None:
+        if _is_timed(client):
+            client.ask(HoldRank())
+        clients[client.facts.pid] = client
+        try:
+            gate.wait()
+        except threading.BrokenBarrierError:  # one is not there in time
+            client.ask(HoldRank(False))
 
     def work(pid: int) -> Diagnosis:
-        say = say_of(pid)
-        before = partial(at_once.take_part, pid, say=say) if compares else None
         try:
-            found = diagnosed(pid, options, say, doing=doing_of(pid), before=before)
-        finally:
-            at_once.leave(pid)
+            before = meet if compares else None
+            found = diagnosed(pid, options, say_of(pid), doing=doing_of(pid), before=before)
+        except AutobrrrError:
+            if compares and pid not in clients:  # the others go on without it
+                with suppress(threading.BrokenBarrierError):
+                    gate.wait()
+            raise
         return with_siblings(found, ask(others)) if len(pids) == 1 else found
 
     return for_each(pids, work, at_once=len(pids) > 1)
+
+
+def _unheard(text: str) -> None:
+    """Of ranks that somebody else has attached to."""
 
 
 def as_one(
@@ -203,21 +329,19 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
             list(clients), lambda pid: clients[pid].ask(HoldRank(False))
         )  # those that could measure nothing more
         raise
-    at_once = RanksAtOnce(clients, before_tuning(for_s).for_s)
+    compare_ranks(clients, before_tuning(for_s).for_s, say_of)
 
-    def ready(pid: int) -> Diagnosis:
-        client, say = clients[pid], say_of(pid)
-        at_once.take_part(pid, client, say)
-        judge_first(client, for_s, say)
-        return client.ask(TakeSnapshot())
+    def judged(pid: int) -> Diagnosis:
+        judge_first(clients[pid], for_s, say_of(pid))
+        return clients[pid].ask(TakeSnapshot())
 
-    judged = list(_of_all(clients, ready).values())
+    found = list(_of_all(clients, judged).values())
     _of_all(clients, lambda pid: clients[pid].ask(HoldRank()))  # a rank that measures can't switch
-    return clients[together(judged).pid]
+    return clients[together(found).pid]
 
 
 def _of_all(pids: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:
     """What the work gives for each rank. Raises what the first one failed for."""
-    outcome = for_each(list(pids), work)
+    outcome = for_each(pids, work)
     outcome.refuse_any()
     return outcome.done

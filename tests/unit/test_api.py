@@ -15,7 +15,7 @@ import autobrrr
 import autobrrr.attach.triage
 from autobrrr import api
 from autobrrr.cli import agent_tools
-from autobrrr.client import all_ranks, session_client
+from autobrrr.client import each_rank, session_client
 from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
@@ -123,7 +123,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> dict[int, FakeClient]:
 
     monkeypatch.setattr(api, "launched_by", lambda pid: [8, 9])
     monkeypatch.setattr(session_client, "join_or_start", join_or_start)
-    monkeypatch.setattr(all_ranks, "MEET_S", 0.3)
+    monkeypatch.setattr(each_rank, "MEET_S", 0.3)
     return clients
 
 

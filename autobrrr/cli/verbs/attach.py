@@ -19,8 +19,8 @@ from autobrrr.cli.launcher_ranks import JobRanks, ranks_of, say_failures
 from autobrrr.cli.printed import NARRATOR, narrate
 from autobrrr.cli.terminal_screen import live_source, serve, wants_screen
 from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options
-from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions, together
-from autobrrr.client.each_rank import RanksOutcome, entered
+from autobrrr.client.all_ranks import together
+from autobrrr.client.each_rank import RanksOutcome, compare_sessions, entered
 from autobrrr.client.session_client import Client, left_behind, open_session
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.machine import procfs
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     clients = outcome.done
     try:
         if ranks.launched:
-            compare_sessions(list(clients), RanksAtOnce(clients, args.for_s), narrate)
+            compare_sessions(list(clients), args.for_s, narrate)
         else:
             _begin(clients[pid], remedies, narrate)
         interrupted = _watch(outcome, args, ranks)

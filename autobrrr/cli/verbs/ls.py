@@ -105,11 +105,11 @@ def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:
     """Of each rank that was timed whether the others wait for it."""
     if not jobs_of_ranks:
         return {}
-    from autobrrr.client import all_ranks  # not for --help
+    from autobrrr.client import all_ranks, each_rank  # not for --help
 
     slow: dict[int, bool] = {}
     for pids in jobs_of_ranks:
-        found = all_ranks.ask(pids)
+        found = each_rank.ask(pids)
         if found:
             lines = all_ranks.together(found).ranks or []
             known = [(line.pid, line.slowest) for line in lines]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -34,11 +36,15 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Play:
 
         def diagnosed(pid: int, *rest: object, before: object, **more: object) -> Diagnosis:
             took_part.append(before is not None)
+            if callable(before):
+                before(SimpleNamespace(facts=SimpleNamespace(pid=pid, readonly=True, outside=False)))
             return rank(0)
 
         monkeypatch.setattr(each_rank, "siblings", lambda pid: [other.pid for other in others])
         monkeypatch.setattr(each_rank, "ask", lambda asked: others)
-        monkeypatch.setattr(each_rank, "compare_sessions", lambda found, *rest: pids.extend(found))
+        monkeypatch.setattr(
+            each_rank, "joined", lambda found, *_: contextlib.nullcontext(pids.extend(found) or {})
+        )
         monkeypatch.setattr(each_rank, "diagnosed", diagnosed)
         found = each_rank.diagnosed_ranks([100], DiagnosisOptions(), lambda pid: lambda text: None)
         return pids, took_part[0], found.done[100]
@@ -82,7 +88,7 @@ def test_ranks_that_can_not_switch_together_are_refused_before_anything_is_measu
             assert not held
             went_on.append(self.pid)
 
-    monkeypatch.setattr(each_rank, "RanksAtOnce", None)
+    monkeypatch.setattr(each_rank, "compare_ranks", None)
     clients = {pid: Sharded(pid) for pid in (100, 101)}
     with pytest.raises(AutobrrrError, match="sharded"):
         each_rank.ready_to_tune(clients, 60.0, lambda pid: print)  # type: ignore[arg-type]
@@ -105,12 +111,6 @@ def test_ranks_measure_nothing_more_once_they_are_judged(monkeypatch: pytest.Mon
         def hold(self, held: bool) -> None:
             done.append("holds")
 
-    class Compared:
-        def __init__(self, *_: object) -> None: ...
-
-        def take_part(self, *_: object) -> None:
-            done.append("is timed")
-
-    monkeypatch.setattr(each_rank, "RanksAtOnce", Compared)
+    monkeypatch.setattr(each_rank, "compare_ranks", lambda *_: done.append("are timed"))
     each_rank.ready_to_tune({100: Met(), 101: Met()}, 60.0, lambda pid: print)  # type: ignore[dict-item]
-    assert done == ["meets"] * 2 + ["is timed"] * 2 + ["holds"] * 2
+    assert done == ["meets"] * 2 + ["are timed"] + ["holds"] * 2

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from autobrrr.client import all_ranks
-from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions
+from autobrrr.client import all_ranks, each_rank
+from autobrrr.client.diagnosing import DiagnosisOptions
+from autobrrr.client.each_rank import compare_ranks, compare_sessions
+from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import (
     Anatomy,
@@ -48,7 +51,7 @@ class FakeSession(PlayedClient):
         size: int = 2,
     ) -> None:
         self.number, self.held, self.why_not, self.size = number, held, why_not, size
-        self.facts = SimpleNamespace(readonly=readonly, outside=False)
+        self.facts = SimpleNamespace(pid=100 + number, readonly=readonly, outside=False)
         self.held_then: int | None = None
         self.for_s: float | None = None
         self.told: RanksCompared | None = None
@@ -82,24 +85,11 @@ class FakeSession(PlayedClient):
         """As a client's."""
 
 
-def compared(
-    sessions: list[FakeSession], *, never: int | None = None, for_s: float | None = None
-) -> list[str]:
-    """All ranks on threads of their own; one of them may fail before it is there."""
+def compared(sessions: list[FakeSession], for_s: float | None = None) -> list[str]:
+    """What is said while all ranks are compared."""
     said: list[str] = []
-    at_once = RanksAtOnce([100 + each.number for each in sessions], for_s)
-
-    def work(session: FakeSession) -> None:
-        if session.number == never:
-            at_once.leave(100 + session.number)
-        else:
-            at_once.take_part(100 + session.number, session, said.append)  # type: ignore[arg-type]
-
-    threads = [threading.Thread(target=work, args=(each,)) for each in sessions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    clients: dict[int, Client] = {100 + each.number: each for each in sessions}  # type: ignore[misc]
+    compare_ranks(clients, for_s, lambda pid: said.append)
     return said
 
 
@@ -119,11 +109,47 @@ def test_all_ranks_are_held_before_any_of_them_times_its_steps_and_all_hear_the_
     assert sessions[0].told.straggler.rank == 3
 
 
-def test_a_rank_that_fails_is_not_waited_for() -> None:
+def test_a_rank_that_can_not_be_attached_to_keeps_the_others_from_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sessions = {100 + number: FakeSession(number, set(), size=3) for number in range(3)}
+
+    def diagnosed(
+        pid: int, *rest: object, before: Callable[[FakeSession], None], **more: object
+    ) -> Diagnosis:
+        if pid == 101:
+            raise AutobrrrError("process 101 is stopped")
+        before(sessions[pid])
+        return sessions[pid].snapshot()
+
+    monkeypatch.setattr(each_rank, "diagnosed", diagnosed)
+    outcome = each_rank.diagnosed_ranks(list(sessions), DiagnosisOptions(), lambda pid: lambda text: None)
+    assert list(outcome.done) == [100, 102]
+    assert told_of(list(sessions.values())) == [[0, 2], None, [0, 2]]
+
+
+def test_ranks_go_on_without_a_comparison_where_one_takes_too_long_to_attach_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     held: set[int] = set()
-    sessions = [FakeSession(number, held, size=3) for number in range(3)]
-    compared(sessions, never=1)
-    assert told_of(sessions) == [[0, 2], None, [0, 2]]
+    sessions = {100 + number: FakeSession(number, held) for number in range(2)}
+    goes_on = threading.Event()
+
+    def diagnosed(
+        pid: int, *rest: object, before: Callable[[FakeSession], None], **more: object
+    ) -> Diagnosis:
+        if pid == 101:
+            goes_on.wait(30)
+        before(sessions[pid])
+        goes_on.set()
+        return sessions[pid].snapshot()
+
+    monkeypatch.setattr(each_rank, "diagnosed", diagnosed)
+    monkeypatch.setattr(each_rank, "MEET_S", 0.1)
+    outcome = each_rank.diagnosed_ranks(list(sessions), DiagnosisOptions(), lambda pid: lambda text: None)
+    assert list(outcome.done) == [100, 101]
+    assert not held, "they measure on"
+    assert told_of(list(sessions.values())) == [None, None]
 
 
 def test_a_rank_that_can_not_be_timed_says_why_and_hears_what_the_others_show() -> None:
@@ -135,7 +161,7 @@ def test_a_rank_that_can_not_be_timed_says_why_and_hears_what_the_others_show() 
 
 def test_one_rank_alone_times_nothing() -> None:
     session = FakeSession(0, set())
-    compared([session, FakeSession(1, set())], never=1)
+    compared([session, FakeSession(1, set(), readonly=True)])
     assert session.told is None
     assert session.for_s is None
     assert not session.held, "it measures on"
@@ -151,8 +177,7 @@ def test_sessions_that_are_there_take_part_and_one_that_is_gone_does_not() -> No
 
     said: list[str] = []
     pids = [*sessions, 102]
-    for thread in compare_sessions(pids, RanksAtOnce(pids), said.append, joined):  # type: ignore[arg-type]
-        thread.join(30)
+    compare_sessions(pids, None, said.append, joined).join(30)  # type: ignore[arg-type]
     assert told_of(list(sessions.values())) == [[0, 1], [0, 1]]
     assert said == ["process 102 ended"]
 
@@ -160,7 +185,7 @@ def test_sessions_that_are_there_take_part_and_one_that_is_gone_does_not() -> No
 @pytest.mark.parametrize(("given", "expected"), [(None, 8.0), (12.0, 3.0), (300.0, 8.0)])
 def test_a_given_time_is_not_spent_on_the_comparison_alone(given: float | None, expected: float) -> None:
     sessions = [FakeSession(number, set()) for number in range(2)]
-    compared(sessions, for_s=given)
+    compared(sessions, given)
     assert sessions[0].for_s == expected
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from autobrrr.client import all_ranks
+from autobrrr.client import all_ranks, each_rank
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, LateRank, Limit, RankLine, RankTimes
@@ -172,7 +172,7 @@ def test_every_session_is_asked_and_those_that_fail_are_left_out() -> None:
             raise TargetGone("process 101 ended")
         return clients.get(pid)  # type: ignore[return-value]
 
-    assert [one.pid for one in all_ranks.ask([102, 101, 103, 100], joiner=join)] == [100, 102]
+    assert [one.pid for one in each_rank.ask([102, 101, 103, 100], joiner=join)] == [100, 102]
     assert all(each.closed for each in clients.values())
 
 
@@ -191,6 +191,6 @@ def test_a_session_that_does_not_answer_holds_nobody_up(stuck: threading.Event) 
         return FakeClient(rank(1))  # type: ignore[return-value]
 
     began_s = time.monotonic()
-    assert [one.pid for one in all_ranks.ask([100, 101], 0.1, join)] == [101]
+    assert [one.pid for one in each_rank.ask([100, 101], 0.1, join)] == [101]
     assert time.monotonic() - began_s < 20
     stuck.set()

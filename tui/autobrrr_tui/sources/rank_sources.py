@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions, with_siblings
+from autobrrr.client.all_ranks import with_siblings
+from autobrrr.client.each_rank import compare_sessions
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, JobLine
@@ -26,7 +27,7 @@ Compare = Callable[[Sequence[int]], object]
 
 def compare_now(pids: Sequence[int]) -> None:
     """Have the sessions of these ranks time the same steps; each is told what came of it."""
-    compare_sessions(pids, RanksAtOnce(pids), lambda text: None)
+    compare_sessions(pids, None, lambda text: None)
 
 
 class Siblings:
