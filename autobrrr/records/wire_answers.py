@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.records import ExactnessClass, OpTime, Reach, Record, TuneProgress, Tuning
 
 
@@ -26,13 +27,17 @@ class SessionFacts(Record, frozen=True, kw_only=True):
 
 
 class RemedyOutcome(Record, frozen=True, kw_only=True):
-    """What became of one remedy; `why` is None where it is on."""
+    """What became of a remedy, or of another switch; `why` is None where it was done."""
 
-    remedy: str
+    remedy: str = ""
     why: str | None = None
-    code: Literal["unfit", "not_met", "link_lost"] | None = None  # of a refusal; the first is for good
+    code: RefusalCode | None = None  # of the refusal
     token: int | None = None
+    seq: int | None = None  # first step with (or without) the remedy
     class_: str | None = msgspec.field(name="class", default=None)
+    log: str = ""  # where ranks that switch together share what they agree on
+    host_peak_bytes: int | None = None  # of a revert: while the remedy was on
+    device_peak_bytes: int | None = None
 
 
 class SessionEnding(Record, frozen=True, kw_only=True):

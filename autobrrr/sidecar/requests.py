@@ -43,7 +43,6 @@ from autobrrr.records.session_requests import (
 )
 from autobrrr.records.wire_answers import LogTail, RemedyChoice, RemedyOutcome, SessionEnding, SessionFacts
 from autobrrr.sidecar.process.session_options import State
-from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
 from autobrrr.sidecar.session.snapshot import details
@@ -257,9 +256,8 @@ class Service:
                 return
             choice = remedies.pop(0)
 
-            def switched(done: Switched) -> None:
-                told = {**msgspec.to_builtins(done), "remedy": choice.remedy}
-                outcome.append(as_record(told, RemedyOutcome))
+            def switched(done: RemedyOutcome) -> None:
+                outcome.append(done)
                 go_on()
 
             allowed = None if choice.most_class is None else up_to(choice.most_class)
@@ -272,7 +270,7 @@ class Service:
     def _switch_together(self, log: str, reply: Reply) -> object:
         pid, course = self._session.findings.pid, self._session.course
 
-        def switched(done: Switched) -> None:
+        def switched(done: RemedyOutcome) -> None:
             if done.why is None:
                 reply.done(done.log)
                 return

@@ -12,32 +12,11 @@ import msgspec
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
-from autobrrr.records import Record
 from autobrrr.records.record_base import as_record
-from autobrrr.records.tuning_records import MemoryPeaks
-from autobrrr.records.wire_answers import ActiveRemedy
+from autobrrr.records.wire_answers import ActiveRemedy, RemedyOutcome
 from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, said
 
-
-class Switched(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a command: `why` is None where it was done. Clients read it as `RemedyOutcome`."""
-
-    why: str | None = None
-    code: RefusalCode | None = None  # of the refusal
-    token: int | None = None
-    seq: int | None = None  # first step with (or without) the remedy
-    class_: str | None = msgspec.field(name="class", default=None)
-    log: str = ""  # where ranks that switch together share what they agree on
-    host_peak_bytes: int | None = None  # of a revert: while the remedy was on
-    device_peak_bytes: int | None = None
-
-    @property
-    def peaks(self) -> MemoryPeaks:
-        """Of a revert."""
-        return MemoryPeaks(host_bytes=self.host_peak_bytes, device_bytes=self.device_peak_bytes)
-
-
-OnSwitched = Callable[[Switched], None]
+OnSwitched = Callable[[RemedyOutcome], None]
 
 
 class RemedySwitch:
@@ -82,7 +61,7 @@ class RemedySwitch:
             prepare: It only shows what it would compile, until it is undone; see `Session.graphs`.
         """
 
-        def is_on(done: Switched) -> str:
+        def is_on(done: RemedyOutcome) -> str:
             if done.token is not None:
                 reach = REGISTRY[remedy].reach if remedy in REGISTRY else "live"
                 self.on[done.token] = ActiveRemedy(
@@ -98,7 +77,7 @@ class RemedySwitch:
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch one off at the next boundary."""
 
-        def is_off(done: Switched) -> str:
+        def is_off(done: RemedyOutcome) -> str:
             applied = self.on.pop(token, None)
             return f"{applied.remedy if applied else token} is off"
 
@@ -113,21 +92,22 @@ class RemedySwitch:
         self._order("together", on_done, lambda done: None, log=log)
 
     def _order(
-        self, do: str, on_done: OnSwitched, changed: Callable[[Switched], str | None], **fields: object
+        self, do: str, on_done: OnSwitched, changed: Callable[[RemedyOutcome], str | None], **fields: object
     ) -> None:
         def replied(reply: Heard) -> None:
-            done = _switched(reply)
+            done = _outcome(reply, remedy)
             text = changed(done) if done.why is None else None
             if text is not None:
                 self._changed(text)
             on_done(done)
 
+        remedy = str(fields.get("remedy", ""))
         refusal = self._refusal(do)
         if refusal is None and self.agent is not None:
             self.agent.command(do, replied, **fields)
         else:
             lost = RefusalCode.LINK_LOST if do == "undo" else None
-            on_done(Switched(why=refusal or LINK_LOST, code=lost))
+            on_done(RemedyOutcome(remedy=remedy, why=refusal or LINK_LOST, code=lost))
 
     def only(self, remedies: Sequence[str]) -> None:
         """The rest has gone with the agent: on are these, which could not be reverted, and the recipe's."""
@@ -147,10 +127,11 @@ class RemedySwitch:
         return f"{applied.remedy if applied else said(event, 'remedy', str(token))} was lost: {why}"
 
 
-def _switched(reply: Heard) -> Switched:
+def _outcome(reply: Heard, remedy: str) -> RemedyOutcome:
     if reply.get("ok") is not True:
-        return Switched(why=said(reply, "why", "refused without a reason"), code=code_of(reply))
-    return as_record(reply, Switched)
+        why = said(reply, "why", "refused without a reason")
+        return RemedyOutcome(remedy=remedy, why=why, code=code_of(reply))
+    return as_record({**reply, "remedy": remedy}, RemedyOutcome)
 
 
 def code_of(reply: Heard) -> RefusalCode:

@@ -23,9 +23,8 @@ from autobrrr.records import Diagnosis, JobFacts, Reverted, Trial, TuneProgress,
 from autobrrr.records.busy_words import crowd_words
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, highest
-from autobrrr.records.wire_answers import ActiveRemedy
+from autobrrr.records.wire_answers import ActiveRemedy, RemedyOutcome
 from autobrrr.sidecar.process.cache_filler import fill_cache
-from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.window_reader import Call
@@ -87,7 +86,7 @@ class LiveBench:
         self._running = threading.Event()
         self._running.set()
         self._rested_ns = 0
-        self._undoing: dict[int, Future[Switched]] = {}  # by token: sent, and not answered yet
+        self._undoing: dict[int, Future[RemedyOutcome]] = {}  # by token: sent, and not answered yet
         self._peaks: dict[str, MemoryPeaks] = {}  # by remedy
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
         session.findings.listen = self._tape.add
@@ -116,7 +115,7 @@ class LiveBench:
         self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
         return applied
 
-    def _applied(self, start: Callable[[Callable[[Switched], None]], None]) -> SwitchedOn:
+    def _applied(self, start: Callable[[Callable[[RemedyOutcome], None]], None]) -> SwitchedOn:
         done = self._switch_on(start)
         if done.why is not None or done.token is None:
             self._check()
@@ -144,7 +143,8 @@ class LiveBench:
             self._check()
             raise RemedyLost(done.why)
         name = on.get(token, "")
-        self._peaks[name] = highest((self._peaks.get(name, NO_PEAKS), done.peaks))
+        peaks = MemoryPeaks(host_bytes=done.host_peak_bytes, device_bytes=done.device_peak_bytes)
+        self._peaks[name] = highest((self._peaks.get(name, NO_PEAKS), peaks))
         return done.seq if done.seq is not None else self.next_seq()
 
     def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
@@ -247,11 +247,11 @@ class LiveBench:
                 if time.monotonic() >= deadline_s:
                     raise
 
-    def _switch_on(self, start: Callable[[Callable[[Switched], None]], None]) -> Switched:
+    def _switch_on(self, start: Callable[[Callable[[RemedyOutcome], None]], None]) -> RemedyOutcome:
         """Switch a remedy on and wait for the boundary; one that comes on too late is taken back."""
-        answer: Future[Switched] = Future()
+        answer: Future[RemedyOutcome] = Future()
 
-        def replied(done: Switched) -> None:
+        def replied(done: RemedyOutcome) -> None:
             if answer.set_running_or_notify_cancel():
                 answer.set_result(done)
             elif done.token is not None:
@@ -266,7 +266,7 @@ class LiveBench:
                 return answer.result(LOOP_S)
             raise RemedyLost("no step boundary came in time; the command was taken back") from None
 
-    def _switch_off(self, token: int) -> Switched:
+    def _switch_off(self, token: int) -> RemedyOutcome:
         """Switch a remedy off and wait for the boundary; it is asked for once, however often one waits."""
         answer = self._undoing.get(token)
         self._check()
@@ -280,7 +280,7 @@ class LiveBench:
         del self._undoing[token]
         return done
 
-    def _wait_for_boundary(self, answer: Future[Switched]) -> Switched:
+    def _wait_for_boundary(self, answer: Future[RemedyOutcome]) -> RemedyOutcome:
         """The answer. A job that evaluates for long is waited for, unless the user stops."""
         began_s = time.monotonic()
         while True:

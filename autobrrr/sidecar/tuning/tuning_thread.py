@@ -23,8 +23,7 @@ from autobrrr.records import Diagnosis, NoClaim, Reverted, Trial, TuneProgress, 
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.events import Event
 from autobrrr.records.session_requests import TuneRequest
-from autobrrr.records.wire_answers import ActivityLine, TuneFailed
-from autobrrr.sidecar.session.remedy_switch import Switched
+from autobrrr.records.wire_answers import ActivityLine, RemedyOutcome, TuneFailed
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.window_reader import Call
 from autobrrr.sidecar.sockets.socket_frames import ClientConnection
@@ -216,7 +215,7 @@ class TuningThread:
                 return
             applied = suspects.pop()
 
-            def switched(done: Switched) -> None:
+            def switched(done: RemedyOutcome) -> None:
                 if done.why is None:
                     self._tell([Reverted(remedy=applied.remedy, why="the loss is no longer finite")])
                 else:

@@ -7,6 +7,7 @@ import threading
 import msgspec
 import pytest
 
+from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, encode
 from autobrrr.records import Diagnosis
 from autobrrr.records import Tuning as TuningResult
@@ -147,8 +148,8 @@ def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     office.agent.answer("apply", token=1, arm=1, seq=9, **{"class": "bitwise"})
     outcome = msgspec.convert(guest.hear()["answer"], list[RemedyOutcome])
     assert outcome == [
-        RemedyOutcome(remedy="optimizer.fused", why="refused: no optimizer", code="not_met"),
-        RemedyOutcome(remedy="gc.freeze", token=1, class_="bitwise"),
+        RemedyOutcome(remedy="optimizer.fused", why="refused: no optimizer", code=RefusalCode.NOT_MET),
+        RemedyOutcome(remedy="gc.freeze", token=1, seq=9, class_="bitwise"),
     ]
 
 

@@ -12,7 +12,6 @@ import pytest
 from autobrrr.agent.wire.framing import encode
 from autobrrr.client.session_client import Client
 from autobrrr.records import Anatomy
-from autobrrr.records.session_requests import ShowDetails, SteerTuning, TuneRequest, UndoRemedy
 from autobrrr.records.wire_answers import ActiveRemedy, Details
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.session.snapshot import recipe_now
@@ -209,20 +208,6 @@ class TestClient:
         session.asked()
         self.session = session
         return client, session.link
-
-    def test_a_request_is_its_name_and_its_fields(self) -> None:
-        client, _ = self.client(None, None, None)
-        assert client.ask(UndoRemedy(3)) is None
-        client.ask(SteerTuning("pause"))
-        client.ask(TuneRequest(for_s=5, only=["gc.freeze"], stays=True))
-        undo, steer, tune = (self.session.asked() for _ in range(3))
-        assert (undo["do"], undo["token"]) == ("undo", 3)
-        assert (steer["do"], steer["what"]) == ("steer", "pause")
-        assert (tune["do"], tune["stays"], tune["for_s"], tune["only"]) == ("tune", True, 5, ["gc.freeze"])
-
-    def test_details_are_a_record(self) -> None:
-        client, _ = self.client({"history": {"bucket_ns": 1}})
-        assert client.ask(ShowDetails()).history.bucket_ns == 1
 
     def test_everything_that_a_subscriber_is_sent_comes_as_a_record(self) -> None:
         client, _ = self.client(None)

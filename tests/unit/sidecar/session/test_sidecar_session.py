@@ -10,10 +10,9 @@ import pytest
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records import Attach, ProfilerWindow, ShadowProbe
-from autobrrr.records.wire_answers import ActiveRemedy, SessionEnding
+from autobrrr.records.wire_answers import ActiveRemedy, RemedyOutcome, SessionEnding
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.process.step_replayer import StepReplay
-from autobrrr.sidecar.session.remedy_switch import Switched
 from support.sessions.service import TRIAL
 from support.sessions.session import Stage
 from support.sessions.sidecar import StepModel, anatomy, cost, probed, traced
@@ -104,7 +103,7 @@ def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Pa
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.JUDGED
     stage.run(100, seconds=400)
-    done: list[Switched] = []
+    done: list[RemedyOutcome] = []
     stage.session.active.apply("gc.freeze", {}, done.append)
     assert done[0].why == "the session is read-only"
     assert set(stage.agent.asked) == {"facts", "frames"}
@@ -162,7 +161,7 @@ def test_a_job_that_changes_its_pace_for_good_is_measured_anew(stage: Stage) -> 
 
 def test_a_remedy_makes_what_was_measured_without_it_void(stage: Stage) -> None:
     stage.measured()
-    done: list[Switched] = []
+    done: list[RemedyOutcome] = []
     stage.session.active.apply("optimizer.fused", {}, done.append)
     assert stage.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {}})
     stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
@@ -195,7 +194,7 @@ def test_what_was_under_way_when_the_job_was_changed_is_measured_anew(stage: Sta
 
 def test_a_refused_remedy_is_not_on(stage: Stage) -> None:
     stage.measured()
-    done: list[Switched] = []
+    done: list[RemedyOutcome] = []
     stage.session.active.apply("optimizer.fused", {}, done.append)
     stage.agent.answer("apply", ok=False, why="refused: no optimizer")
     assert done[0].why == "refused: no optimizer"
@@ -214,7 +213,7 @@ def test_a_lost_remedy_is_said_and_no_longer_listed(stage: Stage) -> None:
 
 def test_what_another_rank_has_switched_on_all_ranks_is_listed(stage: Stage) -> None:
     stage.measured()
-    done: list[Switched] = []
+    done: list[RemedyOutcome] = []
     stage.session.active.together("", done.append)
     stage.agent.answer("together", rank=1, ranks=2)
     assert done[0].why is None
