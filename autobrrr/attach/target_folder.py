@@ -21,7 +21,6 @@ from autobrrr.machine import own_place
 
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
 SOCKET = "link.sock"
-MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
 
 
 class TargetFolder:
@@ -114,9 +113,10 @@ def sweep(pid: int, proc: Path = Path("/proc"), candidates: Sequence[str] = CAND
         with contextlib.suppress(OSError):
             parent = folders.open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
             try:
-                left = [each for each in os.listdir(parent) if ours.fullmatch(each)][:MOST_SWEPT]
-                place = Path(f"/proc/self/fd/{parent}")
-                removed += [name for name in left if folders.remove_unheld(place / name)]
+                left = filter(ours.fullmatch, os.listdir(parent))
+                removed += [
+                    name for name in left if folders.remove_unheld(Path(f"/proc/self/fd/{parent}", name))
+                ]
             finally:
                 os.close(parent)
     return removed

@@ -8,7 +8,6 @@ folder. No variable or file that the command sees has our name.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -28,7 +27,6 @@ from autobrrr.machine import procfs
 SITE = Path(__file__).resolve().with_name("preload_site") / "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
 VARIABLE = "PYTHONPATH"  # of whatever a run has started: its folder is on it
-MOST_SWEPT, MOST_RUNS = 64, 8
 _RUN = re.compile(r"run-[0-9a-f]{16}")
 _SOCKET = re.compile(r"agent-(\d{1,10})-(\d{1,20})\.sock")
 
@@ -163,17 +161,15 @@ def sweep(runtime: Path, proc: Path = procfs.PROC) -> list[str]:
         names = os.listdir(runtime)
     except OSError:
         return []
-    runs = [name for name in names if _RUN.fullmatch(name)][:MOST_SWEPT]
     removed = [name for name in names if _socket(runtime / name, proc)]
-    return removed + [name for name in runs if folders.remove_unheld(runtime / name)]
+    return removed + [name for name in filter(_RUN.fullmatch, names) if folders.remove_unheld(runtime / name)]
 
 
 def _started_with(pid: int, proc: Path) -> list[str]:
     """Folders of runs that a process was started with: one, but for a run within a run."""
     found = procfs.environ(pid, (VARIABLE,), proc).get(VARIABLE)
     entries = [] if found is None else found.raw.split(os.pathsep)
-    runs = (each for each in entries if each.startswith("/") and _RUN.fullmatch(os.path.basename(each)))
-    return list(itertools.islice(runs, MOST_RUNS))
+    return [each for each in entries if each.startswith("/") and _RUN.fullmatch(os.path.basename(each))]
 
 
 def _socket(path: Path, proc: Path) -> bool:
