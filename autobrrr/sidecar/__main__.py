@@ -27,20 +27,13 @@ from autobrrr.sidecar.sockets.socket_frames import failure
 MOST_LOG_BYTES = 1 << 20
 
 
-class StarterGone(Exception):
-    """Whoever started us has given up; nobody waits for this session."""
-
-
 def announce(fd: int, **said: object) -> None:
     """Tell the starter how it goes: why entering takes long, that the session is there, or why not.
 
     Raises:
-        StarterGone: nobody reads it.
+        BrokenPipeError: nobody reads it.
     """
-    try:
-        os.write(fd, json.dumps(said).encode() + b"\n")
-    except OSError:
-        raise StarterGone from None
+    os.write(fd, json.dumps(said).encode() + b"\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     said: dict[str, object]
     try:
         _serve(pid, order, tell)
-    except StarterGone:
+    except BrokenPipeError:  # whoever started us has given up; nobody waits for this session
         return EXIT_FAILED
     except AlreadyServed:
         code, said = EXIT_FAILED, {"served": True}
@@ -64,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code, said = EXIT_FAILED, failure(told)
     else:
         return 0
-    with suppress(StarterGone):
+    with suppress(BrokenPipeError):
         tell(**said)
     return code
 

@@ -9,8 +9,8 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 
 from autobrrr import own_modules
@@ -28,7 +28,9 @@ def start(target: SessionTarget, options: SessionOptions, on_wait: Callable[[str
     Raises:
         AutobrrrError: what kept the sidecar from entering the job.
     """
-    with _starting(target.pid, options) as announcements:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as announcements:
+        _launch(target.pid, options, writer)
         for line in announcements:
             said = json.loads(line)
             if "wait" in said:
@@ -43,31 +45,22 @@ def start(target: SessionTarget, options: SessionOptions, on_wait: Callable[[str
     )
 
 
-@contextmanager
-def _starting(pid: int, options: SessionOptions) -> Iterator[Iterator[str]]:
-    reader, writer = os.pipe()
-    tracer = kept_tracer.link_for(pid)
-    tracer_fd = None if tracer is None else tracer.fileno()
-    order = {"options": asdict(options), "ready_fd": writer, "tracer_fd": tracer_fd}
-    command = own_modules.command("autobrrr.sidecar", str(pid), json.dumps(order))
-    with os.fdopen(reader) as lines:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=environment(),
-                pass_fds=[fd for fd in (writer, tracer_fd) if fd is not None],
-                start_new_session=True,  # Ctrl-C is for this command, not for the session
-            )
-        finally:
-            os.close(writer)
-            if tracer is not None:
-                tracer.close()
-        threading.Thread(target=process.wait, daemon=True).start()  # no zombie, however long we live
-        yield iter(lines.readline, "")
+def _launch(pid: int, options: SessionOptions, writer: int) -> None:
+    """Start the process, which alone has the pipe's other end from then on."""
+    with os.fdopen(writer, "w"), kept_tracer.link_for(pid) or nullcontext() as tracer:
+        tracer_fd = None if tracer is None else tracer.fileno()
+        order = {"options": asdict(options), "ready_fd": writer, "tracer_fd": tracer_fd}
+        process = subprocess.Popen(
+            own_modules.command("autobrrr.sidecar", str(pid), json.dumps(order)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=environment(),
+            pass_fds=[fd for fd in (writer, tracer_fd) if fd is not None],
+            start_new_session=True,  # Ctrl-C is for this command, not for the session
+        )
+    threading.Thread(target=process.wait, daemon=True).start()  # no zombie, however long we live
 
 
 def environment() -> dict[str, str]:

@@ -34,20 +34,17 @@ def window_reader(call: Call) -> Read:
         call: Runs a function on the event loop's thread.
     """
 
-    def read(told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
-        def work() -> None:
-            try:
-                found = read_window(told, fd)
-            except AutobrrrError as error:
-                found = _abstained(f"its trace can't be used: {error.message}")
-            except Exception as error:  # noqa: BLE001 - the session must outlive a fault in reading
-                traceback.print_exc()
-                found = _abstained(f"reading its trace failed: {type(error).__name__}: {error}")
-            call(lambda: done(found))
+    def work(told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
+        try:
+            found = read_window(told, fd)
+        except AutobrrrError as error:
+            found = _abstained(f"its trace can't be used: {error.message}")
+        except Exception as error:  # noqa: BLE001 - the session must outlive a fault in reading
+            traceback.print_exc()
+            found = _abstained(f"reading its trace failed: {type(error).__name__}: {error}")
+        call(lambda: done(found))
 
-        threading.Thread(target=work, name="window", daemon=True).start()
-
-    return read
+    return lambda *given: threading.Thread(target=work, args=given, name="window", daemon=True).start()
 
 
 def told_window(event: Mapping[str, object]) -> ProfilerWindow:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.sidecar.__main__ import StarterGone, announce
+from autobrrr.sidecar.__main__ import announce
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.spawn import environment, error_from, start
 from autobrrr.sidecar.sockets.session_socket import find_target
@@ -31,7 +31,7 @@ def test_an_error_arrives_as_it_was_raised(pipe: tuple[int, int]) -> None:
 
 def test_a_starter_that_has_gone_is_noticed(pipe: tuple[int, int]) -> None:
     os.close(pipe[0])
-    with pytest.raises(StarterGone):
+    with pytest.raises(BrokenPipeError):
         announce(pipe[1], wait="still waiting")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from pathlib import Path
 
@@ -197,27 +196,15 @@ def test_a_session_leaves_snapshots_and_its_history_in_its_log(office: Office, t
     assert "history" in kinds
 
 
-class TestClient:
-    """The same through a client, over a real socket pair."""
-
-    def client(self, *answers: object) -> tuple[Client, socket.socket]:
-        session = Session()
-        for answer in answers:
-            session.answer(answer)
-        client = Client(session.theirs)
-        session.asked()
-        self.session = session
-        return client, session.link
-
-    def test_everything_that_a_subscriber_is_sent_comes_as_a_record(self) -> None:
-        client, _ = self.client(None)
-        self.session.say({"event": "progress", "progress": {"stage": "trial", "text": "trying"}})
-        self.session.say({"event": "tuned", "tuning": msgspec.to_builtins(RESULT)})
-        self.session.say({"event": "of another version"})
-        self.session.say({"event": "tune_failed", "error": {"message": "no step ends", "hint": ""}})
-        self.session.snapshot("ended", ending={"kind": "job ended", "why": "gone"})
-        found = [type(each).__name__ for each in client.events()]
-        assert found == ["TuneProgress", "Tuning", "TuneFailed", "Diagnosis"]
+def test_everything_that_a_subscriber_is_sent_comes_as_a_record() -> None:
+    session = Session().answer()
+    session.say({"event": "progress", "progress": {"stage": "trial", "text": "trying"}})
+    session.say({"event": "tuned", "tuning": msgspec.to_builtins(RESULT)})
+    session.say({"event": "of another version"})
+    session.say({"event": "tune_failed", "error": {"message": "no step ends", "hint": ""}})
+    session.snapshot("ended", ending={"kind": "job ended", "why": "gone"})
+    found = [type(each).__name__ for each in Client(session.theirs).events()]
+    assert found == ["TuneProgress", "Tuning", "TuneFailed", "Diagnosis"]
 
 
 def _frame(do: str, **fields: object) -> bytes:
