@@ -16,10 +16,7 @@ from autobrrr.records import ExactnessClass, OpTime, Reach, Record, TuneProgress
 class SessionFacts(Record, frozen=True, kw_only=True):
     """What a session says of itself."""
 
-    version: str
     pid: int
-    state: str
-    activity: str
     readonly: bool
     outside: bool
     probing: Literal["on", "off"]

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 
-from autobrrr import __version__
 from autobrrr.agent.remedies.registry import up_to
 from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.errors import AutobrrrError, UsageError
@@ -181,7 +180,14 @@ class Service:
             raise AutobrrrError("the job is being tuned", "wait for it, or cancel the tuning first")
         match request:
             case Ping():
-                return self._facts()
+                options = session.findings.options
+                return SessionFacts(
+                    pid=session.findings.pid,
+                    readonly=options.readonly,
+                    outside=options.outside,
+                    probing=options.probing,
+                    metrics=self.metrics,
+                )
             case TakeSnapshot():
                 return session.snapshot()
             case ShowDetails():
@@ -229,19 +235,6 @@ class Service:
             case SteerTuning(what=what):
                 self._tuning.hold(what == "pause")
         return None
-
-    def _facts(self) -> SessionFacts:
-        session, options = self._session, self._session.findings.options
-        return SessionFacts(
-            version=__version__,
-            pid=session.findings.pid,
-            state=session.state.value,
-            activity=session.activity,
-            readonly=options.readonly,
-            outside=options.outside,
-            probing=options.probing,
-            metrics=self.metrics,
-        )
 
     def _apply(self, remedies: list[RemedyChoice], reply: Reply) -> object:
         outcome: list[RemedyOutcome] = []

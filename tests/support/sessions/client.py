@@ -12,10 +12,7 @@ from autobrrr.records.session_requests import Request
 from support.judged.verdicts import OVERHEAD
 
 FACTS = {
-    "version": "0",
     "pid": 42,
-    "state": "judged",
-    "activity": "watching",
     "readonly": False,
     "outside": False,
     "probing": "on",

@@ -25,7 +25,7 @@ def session() -> Session:
 
 def test_it_knows_whose_session_it_joined(session: Session) -> None:
     client = Client(session.theirs)
-    assert (client.facts.pid, client.facts.state, client.started) == (42, "judged", False)
+    assert (client.facts.pid, client.facts.probing, client.started) == (42, "on", False)
     assert session.asked()["do"] == "ping"
 
 

@@ -23,7 +23,7 @@ def test_a_ping_says_which_session_this_is(guest: Guest) -> None:
     answer = guest.ask("ping")
     assert (answer["ok"], answer["id"]) == (True, 5)
     facts = msgspec.convert(answer["answer"], SessionFacts)
-    assert (facts.pid, facts.state) == (42, "watching")
+    assert (facts.pid, facts.readonly) == (42, False)
 
 
 def test_a_snapshot_is_a_diagnosis(guest: Guest) -> None:
@@ -355,7 +355,7 @@ def test_a_fault_of_the_tuner_is_an_answer_and_the_session_goes_on(
     assert heard["event"] == "tune_failed"
     assert "ZeroDivisionError" in str(heard["error"])
     assert "Traceback" in capsys.readouterr().err
-    assert guest.ask("ping")["answer"]["state"] == "watching"  # type: ignore[index]
+    assert office.session.state.value == "watching"
 
 
 def test_a_client_that_leaves_cancels_its_tuning(office: Office, guest: Guest) -> None:

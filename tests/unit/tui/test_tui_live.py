@@ -31,15 +31,8 @@ class FakeClient(PlayedClient):
     """A connection whose events the test puts in; an exception among them is raised."""
 
     def __init__(self, **facts: object) -> None:
-        known = {
-            "version": "0",
-            "pid": 8091,
-            "state": "judged",
-            "activity": "",
-            "readonly": False,
-            "outside": False,
-        }
-        self.facts = SessionFacts(**{**known, "probing": "on", **facts})  # type: ignore[arg-type]
+        known = {"pid": 8091, "readonly": False, "outside": False, "probing": "on"}
+        self.facts = SessionFacts(**{**known, **facts})  # type: ignore[arg-type]
         self.ending: SessionEnding | None = None
         self.inbox: SimpleQueue[Event | Exception | SessionEnding] = SimpleQueue()
         self.calls: list[tuple[str, object]] = []
