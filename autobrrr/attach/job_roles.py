@@ -181,20 +181,13 @@ def training_children(pid: int, proc: Path = PROC, look: Look | None = None) -> 
     return training
 
 
-def ranks_below(
-    pid: int,
-    proc: Path = PROC,
-    *,
-    clock: Callable[[], int] = time.monotonic_ns,
-    sleep: Callable[[float], object] = time.sleep,
-    look: Look | None = None,
-) -> list[int]:
+def ranks_below(pid: int, proc: Path = PROC, look: Look | None = None) -> list[int]:
     """The ranks that a launcher started; empty where `pid` itself trains (or nothing does).
 
     A child with torch is not enough: an RL job's environment workers are such children too. A launcher is
     known by name, or gave its children a RANK of their own, or idles while they work. Init only adopts.
     """
-    look = look or Look(proc, clock=clock, sleep=sleep)
+    look = look or Look(proc)
     children = training_children(pid, proc, look)
     ranked = [child for child in children if _rank(child, proc) not in (None, _rank(pid, proc))]
     named = is_launcher_command(procfs.cmdline(pid, proc))

@@ -287,8 +287,6 @@ class Session:
     def begin_tuning(self) -> str | None:
         """Hand the job to the tuner; a sentence where that can't be."""
         refusal = self._no_switch("tune")
-        if self._state is State.TUNING:
-            refusal = "the job is being tuned already"
         if refusal is None:
             self._state, self._activity = State.TUNING, "tuning"
             self.stop_replay()

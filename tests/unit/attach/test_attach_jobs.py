@@ -22,7 +22,7 @@ def ranks(proc: FakeProc, busy: dict[int, int] | None = None) -> list[int]:
             stat = proc.root / str(pid) / "stat"
             stat.write_text(stat.read_text().replace(" 100 0 0 0 20 ", f" {100 + ticks} 0 0 0 20 "))
 
-    return job_roles.ranks_below(10, proc.root, clock=lambda: now[0], sleep=sleep)
+    return job_roles.ranks_below(10, proc.root, job_roles.Look(proc.root, clock=lambda: now[0], sleep=sleep))
 
 
 @pytest.mark.parametrize(

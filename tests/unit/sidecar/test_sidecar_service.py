@@ -35,11 +35,9 @@ def test_a_snapshot_is_a_diagnosis(guest: Guest) -> None:
     ("request_", "reason"),
     [
         ({"do": "dance"}, "bad request 'dance'"),
-        ({"do": None}, "bad request None"),
         ({}, "bad request None"),
         ({"do": ["ping"]}, "bad request"),
         ({"do": "subscribe", "every_ms": "often"}, "got `str` - at `$.every_ms`"),
-        ({"do": "subscribe", "every_ms": True}, "got `bool` - at `$.every_ms`"),
         ({"do": "measure", "probing": "maybe"}, "'maybe' - at `$.probing`"),
         ({"do": "detach", "keep": "yes"}, "got `str` - at `$.keep`"),
         ({"do": "log", "lines": -1}, "at `$.lines`"),
