@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from autobrrr.quantities import JOINED, share
 from autobrrr.readable import readable
 from autobrrr.report import text_bars
-from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable, Tone
+from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable
 from autobrrr.report.text_bars import labels, place, whisker
 from autobrrr.report.text_rows import (
     BLANK,
@@ -42,15 +42,6 @@ NAMES, SHORT_NAMES, LEAST_NAMES = 27, 17, 8  # of names: for which columns give 
 TITLED = 34  # of a name that stands whole elsewhere
 UNBOUNDED = 1 << 20  # cells where a program reads
 PIPED_BAR = 88  # cells of a whole there
-TONES: Mapping[Tone, str] = {
-    "": "plain",
-    "head": "regime",
-    "title": "head",
-    "muted": "dim",
-    "better": "good",
-    "worse": "bad",
-    "code": "accent",
-}
 GLYPHS: Mapping[str, str] = {  # of parts of a bar, so that it reads without colours
     "overhead": "▓",
     "input": "░",
@@ -130,7 +121,7 @@ def _rows(part: Line | LineGroup | Bar | Drawn, width: int) -> Sequence[Row]:
     lines = [part] if isinstance(part, Line) else part.lines
     mark = "- " if isinstance(part, LineGroup) else ""
     said = [
-        row(piece(f"  {' ' * len(mark) if at else mark}{text}", tone(each.tone)))
+        row(piece(f"  {' ' * len(mark) if at else mark}{text}", each.tone))
         for each in lines
         if not each.name
         for at, text in enumerate(wrapped(_noted(each), width - 4 - len(mark)))
@@ -142,7 +133,7 @@ def facts(lines: Sequence[Line], cells: int) -> list[Row]:
     """Names and what is known of them, wrapped; what was not measured is left out."""
     names = max((len(each.name) for each in lines), default=0) + 2
     return [
-        row(piece(f"{'' if at else each.name:<{names}}", "dim"), piece(text, tone(each.tone)))
+        row(piece(f"{'' if at else each.name:<{names}}", "muted"), piece(text, each.tone))
         for each in lines
         if each.text not in ("", "-")
         for at, text in enumerate(wrapped(_noted(each), max(10, cells - names)))
@@ -175,10 +166,6 @@ def bar_rows(part: Bar, room: int) -> list[Row]:
     ]
     legend = [piece(f"{GLYPHS[hue]} {name} {share(value)}", hue) for name, value, hue in known]
     return [row(*drawn), *text_bars.flowed(legend, room)] if known else []
-
-
-def tone(of: Tone) -> str:
-    return TONES.get(of, of)
 
 
 def chosen_table(parts: Sequence[ScreenPart]) -> PageTable | None:
@@ -224,7 +211,7 @@ def _table(table: PageTable, width: int, choice: ListChoice) -> Iterator[tuple[R
             yield heading(said), ""
     if chosen.search:
         left = f"  {len(found)} of {len(table.rows)} hold {chosen.search!r}"
-        yield row(piece(left, "warn"), piece("   Esc shows all", "dim")), ""
+        yield row(piece(left, "warn"), piece("   Esc shows all", "muted")), ""
     if not table.keys and sum(columns.values()) + 2 * (len(columns) - 1) > width - 4:
         for at in order:
             yield from ((line, "") for line in _paragraph(table, table.rows[at], list(columns), width - 4))
@@ -233,7 +220,7 @@ def _table(table: PageTable, width: int, choice: ListChoice) -> Iterator[tuple[R
         heads = (
             _padded(_title(table, at, cells, by), cells, table.heads[at]) for at, cells in columns.items()
         )
-        yield row("  ", piece("  ".join(heads).rstrip(), "dim")), ""
+        yield row("  ", piece("  ".join(heads).rstrip(), "muted")), ""
     for at in order:
         key = table.keys[at] if table.keys else ""
         for line in _lines(table, table.rows[at], columns):
@@ -315,14 +302,14 @@ def _drawn(table: PageTable, cell: Cell, at: int, room: int) -> list[Piece]:
         return [piece("█" * max(cell.bar > 0, round(cell.bar * room)), hue)]
     if cell.gain is not None:
         drawn = whisker(cell.gain.achieved, cell.gain.interval, table.axes[at], room)
-        return [piece(padded(drawn, room), tone(cell.gain.side))]
+        return [piece(padded(drawn, room), cell.gain.side)]
     text = _text(cell)
     text = text if cell_len(text) <= room else cell.short or text
     if table.tall == 1 or "#" in table.heads[at][:2]:
         lines = [middled(text, room) if at == 0 else clipped(text, room)]
     else:
         lines = wrapped(text, room, table.tall) or [""]
-    return [piece(line, tone(cell.tone)) for line in lines]
+    return [piece(line, cell.tone) for line in lines]
 
 
 def _text(cell: Cell) -> str:

@@ -22,7 +22,7 @@ from autobrrr.report.text_rows import plain
 
 WIDTH = 80
 MARGIN = 2  # cells that a screen leaves on the right
-TITLES = ("head", "regime")  # tones of rows that have no margin
+TITLES = ("title", "head")  # tones of rows that have no margin
 
 
 def page_text(page: ReportPage, width: int | None = WIDTH) -> str:

@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from autobrrr.quantities import whole_words
 from autobrrr.readable import readable
 
-Tone = str
+Tone = str  # one of `page_model.Tone`, of the palette, or of a screen
 Piece = tuple[str, Tone, str]  # text, tone, action on a click (or nothing)
 Row = tuple[Piece, ...]
 
@@ -34,7 +34,7 @@ class Page:
     picks: dict[int, str] = field(default_factory=dict)
 
 
-def piece(text: str, tone: Tone = "plain", action: str = "") -> Piece:
+def piece(text: str, tone: Tone = "", action: str = "") -> Piece:
     return (readable(text), tone, action)
 
 
@@ -45,11 +45,11 @@ def row(*pieces: Piece | str) -> Row:
 
 def labelled(name: str, *pieces: Piece | str) -> Row:
     """A row with a dim name on its left: `  step     4.2 ms`."""
-    return ((f"  {name:<{LABEL}}", "dim", ""), *row(*pieces))
+    return ((f"  {name:<{LABEL}}", "muted", ""), *row(*pieces))
 
 
 def heading(text: str) -> Row:
-    return row(piece(f"  {text}", "head"))
+    return row(piece(f"  {text}", "title"))
 
 
 def plain(line: Row) -> str:
@@ -167,12 +167,12 @@ def boxed(title: str, rows: Sequence[Row], width: int, height: int, note: str = 
     note = clipped(note, max(0, inside - len(title) - 4))
     tail = f" {note} ─" if note else ""
     line = "─" * max(0, width - 4 - len(title) - cell_len(tail))
-    head = (piece("┌ ", "dim"), piece(title, "head"), piece(f" {line}{tail}┐", "dim"))
+    head = (piece("┌ ", "muted"), piece(title, "title"), piece(f" {line}{tail}┐", "muted"))
     body = [*rows[: height - 2], *[BLANK] * (height - 2 - len(rows))]
     return [
         head,
-        *((piece("│ ", "dim"), *filled(each, inside), piece(" │", "dim")) for each in body),
-        (piece(f"└{'─' * (width - 2)}┘", "dim"),),
+        *((piece("│ ", "muted"), *filled(each, inside), piece(" │", "muted")) for each in body),
+        (piece(f"└{'─' * (width - 2)}┘", "muted"),),
     ]
 
 

@@ -57,7 +57,7 @@ def test_what_was_named_stays_with_its_age_while_it_is_measured_anew() -> None:
     none = StepStats(count=0, mean=None, median=None, p99=None)
     untimed = take(take(View(), tui.snapshot()), tui.snapshot(step_ns=none))
     (figures, tone, _), *_ = glance_parts.step_figures(untimed, 100)
-    assert ("4.20 ms median" in figures, tone) == (True, "dim")
+    assert ("4.20 ms median" in figures, tone) == (True, "muted")
 
 
 def test_what_is_done_to_the_job_is_marked_where_it_was_done() -> None:

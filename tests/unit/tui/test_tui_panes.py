@@ -90,7 +90,7 @@ def test_the_slowest_rank_is_named_and_one_without_a_figure_is_not_counted() -> 
     ]
     said, columns = strip(ranks, 70)
     assert plain(said) == "3 ranks  [1 9 ns slowest]  median 7 ns"
-    assert [tone for _, tone, _ in columns] == ["good", "bad", "good"]
+    assert [tone for _, tone, _ in columns] == ["better", "worse", "better"]
     assert plain(columns)[2:] == ""
 
 

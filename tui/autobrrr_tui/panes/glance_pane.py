@@ -44,7 +44,7 @@ def page(view: View, width: int, height: int) -> Page:
     """All of it in at most `height` rows."""
     found = view.snapshot
     known = found is None or view.regime != "unknown" or found.limit == "unknown"
-    regime = row(piece(f"  regime: {view.regime}", "regime" if known else "dim"))  # scripts may read it
+    regime = row(piece(f"  regime: {view.regime}", "head" if known else "muted"))  # scripts may read it
     if found is None:
         return Page(rows=[regime, BLANK, *_after(view, width, height)][:height])
     wide = width >= PANELS[0] and height >= PANELS[1]
@@ -99,7 +99,7 @@ def _said(straggler: LateRank | None, room: int, most: int) -> list[Row]:
     """Who the others wait for, and why; nothing where the ranks were not compared."""
     words = "" if straggler is None else straggler_words(straggler)
     late = straggler is not None and straggler.rank is not None
-    return [row(piece(line, "bad" if late else "plain")) for line in wrapped(words, room, most)]
+    return [row(piece(line, "worse" if late else "")) for line in wrapped(words, room, most)]
 
 
 def _device(found: Diagnosis, room: int) -> list[Row]:
@@ -178,4 +178,4 @@ def _spark(view: View, room: int) -> list[Row]:
     """The steps of the last minutes in one line."""
     history = None if view.details is None else view.details.history
     line = "" if history is None else text_bars.sparkline(history.median_ns, room - 8)
-    return [row(piece(line, "accent"), piece(f"  {len(line)} s", "dim"))] if line else []
+    return [row(piece(line, "accent"), piece(f"  {len(line)} s", "muted"))] if line else []

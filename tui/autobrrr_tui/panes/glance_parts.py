@@ -60,7 +60,7 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
         named = view.judged
         passed = (found.t_ns or 0) - (named.t_ns or 0)
         age = f"   {clock(passed)} ago" if passed > 0 else ""
-    strong, plain = ("dim", "dim") if age else ("regime", "plain")
+    strong, plain = ("muted", "muted") if age else ("head", "")
     rows: list[Row] = []
     if named.limit != "unknown":
         doubt = (*_doubt(named.limit_confidence, named.provisional), piece(age))
@@ -70,12 +70,12 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
     if named.where and not age:
         rows += [row(piece(line, plain)) for line in wrapped(f"at {named.where[0].words}", room, 2 - brief)]
     late = "" if found.straggler is None else late_words(found.straggler)
-    rows += [row(piece(clipped(late, room), "bad"))] * bool(late)
+    rows += [row(piece(clipped(late, room), "worse"))] * bool(late)
     said = named.reason if named.limit == "unknown" else named.adds
     repeats = (named.regime, named.confidence) == (named.limit, named.limit_confidence)
     if named.limit != "unknown" and named.regime not in ("unknown", "mixed") and not repeats:
         said = f"{named.regime} ({named.confidence})" + (f": {said}" if said else "")
-    tone = "dim" if view.regime == "measuring" or age else "plain"
+    tone = "muted" if view.regime == "measuring" or age else ""
     if named.limit == "unknown" or not (age or brief):
         rows += [row(piece(line, tone)) for line in wrapped(said, room, most - bool(late))]
     if age:
@@ -94,7 +94,7 @@ def _doubt(confidence: str, provisional: bool) -> tuple[Piece, ...]:
 def grounds(found: Diagnosis, room: int) -> list[Row]:
     """Which signals carry the verdict, and what would decide an open one."""
     said = signals_words(found)
-    rows = [row(piece(clipped(said, room), "dim"))] if said else []
+    rows = [row(piece(clipped(said, room), "muted"))] if said else []
     if found.decide_with and found.state not in ("tracing", "probing", "watching"):
         rows.append(row(piece(clipped(f"to decide: {found.decide_with}", room), "accent")))
     return rows
@@ -103,7 +103,7 @@ def grounds(found: Diagnosis, room: int) -> list[Row]:
 def machine(found: Diagnosis) -> list[Row]:
     """That nobody takes the CPUs from this job; a banner tells who does."""
     delay = waiting_share(found)
-    return [] if delay is None or delay >= BUSY_AT else [row(piece("machine quiet", "dim"))]
+    return [] if delay is None or delay >= BUSY_AT else [row(piece("machine quiet", "muted"))]
 
 
 class GainPart(NamedTuple):
@@ -133,16 +133,16 @@ def gain(view: View, room: int) -> GainPart:
         rows = _proven(tuned, found, _what_is_on(view, found, room))
         return GainPart(rows, note=note, proven=factor_words(tuned.speedup))
     if found.active:
-        said = row(piece("not measured against the job without it; t does", "dim"))
+        said = row(piece("not measured against the job without it; t does", "muted"))
         return GainPart([said, _what_is_on(view, found, room)])
     if tuned is not None and measured:
         was = f"proven: {gain_words(tuned.speedup, tuned.interval)} with {', '.join(tuned.kept)}"
-        return GainPart([row(clipped(was, room)), row(piece("nothing is on now", "dim"))], note=note)
-    rows = [row(piece(line, "bad")) for line in wrapped(view.failed, room, 2)] if view.failed else []
+        return GainPart([row(clipped(was, room)), row(piece("nothing is on now", "muted"))], note=note)
+    rows = [row(piece(line, "worse")) for line in wrapped(view.failed, room, 2)] if view.failed else []
     if tuned is not None and not tuned.kept:
-        rows.append(row(piece("tuned: no remedy gave a proven gain", "dim")))
+        rows.append(row(piece("tuned: no remedy gave a proven gain", "muted")))
     if not found.advice:
-        return GainPart(rows or [row(piece("nothing tried yet", "dim"))])
+        return GainPart(rows or [row(piece("nothing tried yet", "muted"))])
     wide = room >= ROOMY
     advised = [_advised(each, wide=wide) for each in found.advice[:4]]
     listed = PageTable(title="", heads=("-", "#-", "-" if wide else "~-", "-"), rows=advised, tall=1)
@@ -154,7 +154,7 @@ def large(factor: str) -> list[Row]:
     """A figure in letters three rows high."""
     segments = Digits(factor).render(Style(bold=True))
     drawn = "".join(each.text for each in segments if isinstance(each, Segment))
-    return [row(piece(line, "good")) for line in drawn.splitlines()]
+    return [row(piece(line, "better")) for line in drawn.splitlines()]
 
 
 def _advised(advice: Advice, *, wide: bool) -> list[Cell]:
@@ -176,7 +176,7 @@ def _proven(tuned: Tuning, found: Diagnosis, which: Row) -> list[Row]:
     if tuned.objective == "step_ns" and tuned.baseline and tuned.best:
         figures = [piece(f"{duration(tuned.baseline)} → {duration(tuned.best)}   ", "strong")]
     whose = "" if set(found.active) == set(tuned.kept) else f" with {', '.join(tuned.kept)}"
-    gained = piece(gain_words(tuned.speedup, tuned.interval), "good")
+    gained = piece(gain_words(tuned.speedup, tuned.interval), "better")
     rows = [row(*figures, gained, f"   proven{whose}"), which]
     minutes = 60 * (1 - 1 / tuned.speedup)
     return [*rows, row(f"saves {minutes:.0f} min of every hour of training")] if minutes > 0 else rows
@@ -194,7 +194,7 @@ def _what_is_on(view: View, found: Diagnosis, room: int) -> Row:
         piece(f"  [{class_badge(each)}]", "warn" if each in DARING else "accent") for each in _classes(view)
     ]
     left = room - sum(len(text) for text, _, _ in badges)
-    return row(piece(clipped(f"on: {', '.join(found.active)}", left), "good"), *badges)
+    return row(piece(clipped(f"on: {', '.join(found.active)}", left), "better"), *badges)
 
 
 def _tried_now(now: TuneProgress, room: int) -> list[Row]:
@@ -204,17 +204,17 @@ def _tried_now(now: TuneProgress, room: int) -> list[Row]:
     name = now.remedy or "what is kept, all together"
     rows = [row(piece(clipped(f"trying {name}", room), "warn"))]
     if now.achieved is not None:
-        pairs = piece(f"   after {now.pairs} A/B pairs", "dim")
+        pairs = piece(f"   after {now.pairs} A/B pairs", "muted")
         rows.append(row(piece(gain_words(now.achieved, now.interval), "strong"), pairs))
     rows.append(
         row(
             piece("━" * full, "accent"),
-            piece("─" * (cells - full), "dim"),
+            piece("─" * (cells - full), "muted"),
             f" {now.elapsed_ns / 1e9:.0f} of {now.budget_ns / 1e9:.0f} s",
         )
     )
     if now.kept:
-        rows.append(row(piece(clipped(f"kept so far: {', '.join(now.kept)}", room), "good")))
+        rows.append(row(piece(clipped(f"kept so far: {', '.join(now.kept)}", room), "better")))
     return rows
 
 
@@ -225,7 +225,7 @@ def step_figures(view: View, room: int) -> Row:
     found = view.timed if aged else found  # the last figures stay, dimmed
     if found is None or found.step_ns.median is None:
         steps = 0 if found is None or not found.steps else found.steps
-        return row(piece("no step seen yet" if not steps else f"{steps} steps seen", "dim"))
+        return row(piece("no step seen yet" if not steps else f"{steps} steps seen", "muted"))
     stats, history = found.step_ns, None if view.details is None or aged else view.details.history
     words = [f"{duration(stats.median)} median", f"{duration(stats.p99)} p99"]
     if history is not None and history.last_ns is not None:
@@ -237,8 +237,8 @@ def step_figures(view: View, room: int) -> Row:
     more.append(f"of {stats.count} steps")
     while more and len("   ".join([*words, *more])) > room:
         more.pop()
-    said = piece("   ".join(words), "dim" if aged else "strong")
-    return row(said, piece("".join(f"   {each}" for each in more), "dim"))
+    said = piece("   ".join(words), "muted" if aged else "strong")
+    return row(said, piece("".join(f"   {each}" for each in more), "muted"))
 
 
 def _rate(per_second: float) -> str:
@@ -272,16 +272,16 @@ def remedies(view: View, room: int, most: int) -> list[Row]:
     """What was tried and may be, as mode 3 lists it; in at most so many rows."""
     found = lines(view)
     if not found:
-        return [row(piece("none is known yet for this job", "dim"))]
+        return [row(piece("none is known yet for this job", "muted"))]
     rows = table_rows(table(found), room)
     more = f"{len(rows) - most + 1} more: 3 lists them"
-    below = row(piece(more, "dim", "screen.mode('tuning')"))
+    below = row(piece(more, "muted", "screen.mode('tuning')"))
     return rows if len(rows) <= most else [*rows[: most - 1], below]
 
 
 def now_line(view: View, room: int, most: int = 2) -> list[Row]:
     """What happens right now."""
-    tone = "warn" if view.standing is not ScreenStanding.LIVE or view.silent_s >= 5 else "plain"
+    tone = "warn" if view.standing is not ScreenStanding.LIVE or view.silent_s >= 5 else ""
     return [row(piece(line, tone)) for line in shortened(activity(view, short=most < 2), room, most)]
 
 
@@ -331,14 +331,14 @@ def safety(view: View) -> tuple[str, str]:
     """What the session does to the job and its results: clauses, the first says most; and the tone."""
     found = view.snapshot
     if found is None:
-        return ("nothing was changed in the job" if view.over else "no remedy is on"), "plain"
+        return ("nothing was changed in the job" if view.over else "no remedy is on"), ""
     classes = _classes(view)
     kept = "".join(CLASS_WORDS[each] for each in classes[-1:])
-    tone = "warn" if set(classes) & set(DARING) else "plain"
+    tone = "warn" if set(classes) & set(DARING) else ""
     if view.standing is ScreenStanding.LOST:
         if found.active or view.tuning:
-            return "the job reverts by itself what was on; a recipe it was started with stays", "plain"
-        return "no remedy was on; the job goes on without a session", "plain"
+            return "the job reverts by itself what was on; a recipe it was started with stays", ""
+        return "no remedy was on; the job goes on without a session", ""
     if view.over:
         still = f"still on in the job: {', '.join(found.active)}; {kept}"
         return (still if found.active else "no remedy is on any more"), tone
@@ -346,7 +346,7 @@ def safety(view: View) -> tuple[str, str]:
         now = view.progress.remedy if view.progress is not None else None
         class_ = next((each.remedy.class_ for each in lines(view) if each.remedy.remedy == now), "")
         said = f"; {CLASS_WORDS[class_]}" if class_ in CLASS_WORDS else ""
-        return f"reverted unless it is proven faster{said}", "warn" if class_ in DARING else "plain"
+        return f"reverted unless it is proven faster{said}", "warn" if class_ in DARING else ""
     cost = "" if found.cost.share is None else f"; watching costs {share(found.cost.share)} of a step"
     if found.active:
         undo = ", d reverts" if view.acting else ""
@@ -362,15 +362,15 @@ def strip(ranks: Sequence[RankLine], room: int) -> list[Row]:
     times = [max((one.step_ns for one in group if one.step_ns is not None), default=None) for group in groups]
     said = [piece(f"{len(ranks)} rank{'s' * (len(ranks) > 1)}")]
     if slowest is not None:
-        said.append(piece(f"  [{number(slowest)} {duration(slowest.step_ns)} slowest]", "bad"))
+        said.append(piece(f"  [{number(slowest)} {duration(slowest.step_ns)} slowest]", "worse"))
     known = [one.step_ns for one in ranks if one.step_ns is not None]
     if not known:
         return [row(*said)]
     columns = [
-        piece(text, "bad" if slowest in group else "good")
+        piece(text, "worse" if slowest in group else "better")
         for text, group in zip(sparkline(times, len(times)), groups, strict=True)
     ]
-    return [row(*said, piece(f"  median {duration(median(known))}", "dim")), row(*columns)]
+    return [row(*said, piece(f"  median {duration(median(known))}", "muted")), row(*columns)]
 
 
 def number(each: RankLine) -> str:

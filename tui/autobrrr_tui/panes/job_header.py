@@ -68,12 +68,12 @@ def banner(view: View, width: int) -> list[Row]:
     if view.standing is ScreenStanding.OPENING:
         return [row(piece(clipped(f"  {view.why or 'attaching'} ...", width), "warn"))]
     if view.standing is ScreenStanding.RECORDED:
-        return [row(piece(clipped(f"  a recorded session: {view.why}", width), "dim"))]
+        return [row(piece(clipped(f"  a recorded session: {view.why}", width), "muted"))]
     if view.standing is ScreenStanding.LIVE:
         said = "" if view.snapshot is None else busy_words(view.snapshot)
         spoken = wrapped(f"machine {said}", width - 4, 2) if said else []
         return [row(piece(f"  {line}", "warn")) for line in spoken]
-    lines = [row(piece(clipped(f"  {GONE[view.standing]}: {view.why}", width), "bad"))]
+    lines = [row(piece(clipped(f"  {GONE[view.standing]}: {view.why}", width), "worse"))]
     if view.hint:
         lines.append(row(piece(clipped(f"  {view.hint}", width), "warn")))
     return lines
@@ -85,7 +85,7 @@ def brief(view: View, width: int) -> Row:
     head = f"regime: {view.regime}"
     if found is not None and found.limit != "unknown":
         head = limit_words(found.limit, found.limit_confidence, found.shares.compute)
-    pieces: list[Piece] = [piece(f"  {head}", "regime")]
+    pieces: list[Piece] = [piece(f"  {head}", "head")]
     if found is not None:
         step = "" if found.step_ns.median is None else f"   {duration(found.step_ns.median)}/step"
         used = sum(len(text) for text, _, _ in pieces)
@@ -95,7 +95,7 @@ def brief(view: View, width: int) -> Row:
         said = f"   {activity(view)}"
         if width - used < min(LEAST_ACTIVITY, cell_len(said)):  # a word and a half of it says nothing
             said = "   tuning" if view.tuning else ""
-        pieces.append(piece(clipped(said, max(0, width - used)), "dim"))
+        pieces.append(piece(clipped(said, max(0, width - used)), "muted"))
     return row(*pieces)
 
 

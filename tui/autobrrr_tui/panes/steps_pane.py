@@ -67,11 +67,11 @@ def _histogram(history: StepHistory, width: int) -> list[Row]:
     axis = [str(max(history.counts)), "", "", "0"]
     rows = [heading(f"how long the last {sum(history.counts)} steps took (logarithmic)")]
     rows += [
-        row(piece(f"  {label:>{AXIS}} ", "dim"), piece(line, "accent"))
+        row(piece(f"  {label:>{AXIS}} ", "muted"), piece(line, "accent"))
         for label, line in zip(axis, lines, strict=True)
     ]
     gap = max(1, len(history.counts) * each - len(low) - len(high))
-    return [*rows, row(piece(f"  {'':>{AXIS}} {low}{' ' * gap}{high}", "dim"))]
+    return [*rows, row(piece(f"  {'':>{AXIS}} {low}{' ' * gap}{high}", "muted"))]
 
 
 def chart(view: View, room: int, height: int) -> list[Row]:
@@ -95,10 +95,10 @@ def chart(view: View, room: int, height: int) -> list[Row]:
     body: list[Row] = []
     for line, text in enumerate(drawn):
         label = duration(top) if line == 0 else duration(top / 2) if line == rows // 2 else ""
-        pieces = [piece(f"{label:>{AXIS}}┤", "dim")]
+        pieces = [piece(f"{label:>{AXIS}}┤", "muted")]
         if line == at:
             tail = f" {duration(before)} before"
-            pieces += [piece(text.replace(" ", "╌")[: cells - len(tail)], "accent"), piece(tail, "dim")]
+            pieces += [piece(text.replace(" ", "╌")[: cells - len(tail)], "accent"), piece(tail, "muted")]
         else:
             pieces.append(piece(text, "accent"))
         body.append(row(*pieces))
@@ -113,9 +113,9 @@ def chart(view: View, room: int, height: int) -> list[Row]:
     ]
     happened = [(column(((found.t_ns or 0) - mark.t_ns) / 1e9), f"╵{mark.text}") for mark in view.marks]
     return [
-        row(piece(" " * (AXIS + 1)), piece(labels(cut[::-1], cells), "bad")),
+        row(piece(" " * (AXIS + 1)), piece(labels(cut[::-1], cells), "worse")),
         *body,
-        row(piece(f"{'0':>{AXIS}}┤", "dim"), piece(labels(happened[::-1], cells), "warn")),
+        row(piece(f"{'0':>{AXIS}}┤", "muted"), piece(labels(happened[::-1], cells), "warn")),
     ]
 
 

@@ -131,7 +131,7 @@ def table(found: Sequence[RemedyRow]) -> PageTable:
 
 def note(line: RemedyRow, width: int) -> Row:
     """What stands under the list about the remedy that is chosen, its name in whole."""
-    return row(piece(clipped(f"  {line.key}: {line.why or line.remedy.doc}", width - 2), "dim"))
+    return row(piece(clipped(f"  {line.key}: {line.why or line.remedy.doc}", width - 2), "muted"))
 
 
 def _keys(view: View) -> str:

@@ -63,7 +63,7 @@ def modes_line(mode: str, width: int) -> Row:
         shown = names[name].capitalize()
         text = f"[{number} {shown}]" if name == mode else f" {number} {shown} "
         text = text if wide or name == mode else text[:-1]
-        pieces.append(piece(text, "here" if name == mode else "plain", f"screen.mode('{name}')"))
+        pieces.append(piece(text, "here" if name == mode else "", f"screen.mode('{name}')"))
     return tuple(pieces)
 
 
@@ -103,8 +103,8 @@ def keys_line(width: int, can: frozenset[str], words: Mapping[str, str]) -> Row:
         for key in keys:
             action = f"screen.{key.action}"
             pieces += [piece(f" {key.key} ", "key", action)]
-            pieces += [piece(f"{words.get(key.action, key.word)} ", "plain", action)]
-            pieces += [piece(f"({key.cost}) ", "dim")] if key.cost and costs else []
+            pieces += [piece(f"{words.get(key.action, key.word)} ", "", action)]
+            pieces += [piece(f"({key.cost}) ", "muted")] if key.cost and costs else []
         if sum(len(text) for text, _, _ in pieces) <= width:
             break
     return tuple(pieces)

@@ -70,7 +70,7 @@ class TextScreen(ModalScreen[None]):
     def _fill(self) -> None:
         width = max(20, self.size.width - 8)
         closes = "Esc closes, down scrolls" + (", ? explains this page" if self._turn is not None else "")
-        rows: list[Row] = [row(*heading(self._title), piece(f"   {closes}", "dim")), BLANK]
+        rows: list[Row] = [row(*heading(self._title), piece(f"   {closes}", "muted")), BLANK]
         rows += [row("  ", *line) for line in facts(self._lines, width - 2)]
         self.query_one("#page", Lines).show(Page(rows=rows))
 

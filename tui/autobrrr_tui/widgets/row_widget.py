@@ -179,15 +179,16 @@ ON_WHITE = {
     "white": "black",
 }
 DARK: Mapping[str, str] = {
-    "plain": "",
-    "dim": "dim",
+    "": "",
+    "muted": "dim",
     "strong": "bold",
-    "head": "bold cyan",
-    "regime": "bold yellow",
-    "good": "green",
-    "bad": "bold red",
+    "title": "bold cyan",
+    "head": "bold yellow",
+    "better": "green",
+    "worse": "bold red",
     "warn": "yellow",
     "accent": "cyan",
+    "code": "cyan",
     "key": "bold blue",
     "off": "dim strike",
     "here": "bold reverse",
@@ -195,10 +196,11 @@ DARK: Mapping[str, str] = {
 }
 LIGHT: Mapping[str, str] = {
     **DARK,
-    "head": "bold blue",
-    "regime": "bold magenta",
+    "title": "bold blue",
+    "head": "bold magenta",
     "warn": "magenta",
     "accent": "blue",
+    "code": "blue",
     **{name: ON_WHITE.get(hue.screen, hue.screen) for name, hue in COLOURS.items()},
 }
 
