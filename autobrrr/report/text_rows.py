@@ -108,6 +108,11 @@ def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
     return lines
 
 
+def said(text: str, cells: int, tone: Tone = "", most: int | None = None) -> list[Row]:
+    """Words as rows of one tone; none for none."""
+    return [row(piece(line, tone)) for line in wrapped(text, cells, most)]
+
+
 def _words(text: str, cells: int) -> Iterator[str]:
     """The words of a text, those that fit in no line in parts."""
     for word in map(readable, whole_words(text)):  # not before: it makes any joint a plain space

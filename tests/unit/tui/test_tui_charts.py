@@ -14,7 +14,7 @@ from autobrrr.report import text_bars
 from autobrrr.report.page_model import LogScale
 from autobrrr.report.text_bars import whisker
 from autobrrr.report.text_rows import Row, plain
-from autobrrr_tui.panes import glance_parts
+from autobrrr_tui.panes import glance_pane
 from autobrrr_tui.view_state import Mark, ScreenStanding, View, left_on, take
 from support.screens import tui
 
@@ -49,14 +49,14 @@ def test_a_gain_reads_the_same_everywhere_and_never_as_none_where_it_is_one() ->
 def test_what_was_named_stays_with_its_age_while_it_is_measured_anew() -> None:
     anew = tui.snapshot(regime="unknown", limit="unknown", reason="measuring", state="tracing", t_ns=82 * S)
     view = take(tui.judged(), anew)
-    shown = text_of(glance_parts.verdict(view, 100))
+    shown = text_of(glance_pane.verdict(view, 100))
     assert "Limited by host" in shown
     assert "0:40 ago" in shown
     assert "measuring again" in shown
-    assert "ago" not in text_of(glance_parts.verdict(tui.judged(), 100))
+    assert "ago" not in text_of(glance_pane.verdict(tui.judged(), 100))
     none = StepStats(count=0, mean=None, median=None, p99=None)
     untimed = take(take(View(), tui.snapshot()), tui.snapshot(step_ns=none))
-    (figures, tone, _), *_ = glance_parts.step_figures(untimed, 100)
+    (figures, tone, _), *_ = glance_pane.step_figures(untimed, 100)
     assert ("4.20 ms median" in figures, tone) == (True, "muted")
 
 
@@ -82,20 +82,20 @@ def advised(remedy: str, reach: str, class_: str = "bitwise") -> View:
 
 
 def test_what_fits_only_a_new_start_is_not_answered_with_a_tuning_of_the_running_job() -> None:
-    assert glance_parts.next_step(advised("optimizer.fused", "live"))[0].startswith("t tries")
+    assert glance_pane.next_step(advised("optimizer.fused", "live"))[0].startswith("t tries")
     view = advised("loader.workers", "next_epoch")
-    assert glance_parts.next_step(view)[0].startswith("autobrrr tune --param loader.workers -- python ")
-    assert "next epoch" in text_of(glance_parts.gain(view, 60).rows)
+    assert glance_pane.next_step(view)[0].startswith("autobrrr tune --param loader.workers -- python ")
+    assert "next epoch" in text_of(glance_pane.gain(view, 60).rows)
 
 
 def test_what_only_an_edit_of_the_script_brings_is_said_to_be_one() -> None:
     view = advised("edit.no_sync", "edit")
     view = replace(view, details=tui.details(remedies=[]))
-    assert glance_parts.next_step(view)[0].startswith("edit the script (edit.no_sync), start it again")
+    assert glance_pane.next_step(view)[0].startswith("edit the script (edit.no_sync), start it again")
 
 
 def test_what_changes_the_training_is_not_proposed_as_the_next_thing_to_do() -> None:
-    said = glance_parts.next_step(advised("batch.larger", "next_epoch", "changes-training"))[0]
+    said = glance_pane.next_step(advised("batch.larger", "next_epoch", "changes-training"))[0]
     assert "changes-training" not in said
 
 
@@ -104,19 +104,19 @@ def test_what_keeps_the_results_is_proposed_before_what_changes_them() -> None:
     assert changed.advice[0].class_ == "changes-training"
     for more in ({"standing": ScreenStanding.RECORDED}, {"readonly": True}):
         view = tui.judged(snapshot=changed, **more)
-        assert "try optimizer.fused" in glance_parts.next_step(view)[0]
+        assert "try optimizer.fused" in glance_pane.next_step(view)[0]
 
 
 def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more() -> None:
     view = take(take(tui.trying(), tui.tuned()), tui.snapshot(state="tuning", active=[]))
-    shown = text_of(glance_parts.gain(view, 60).rows)
+    shown = text_of(glance_pane.gain(view, 60).rows)
     assert "on: optimizer.fused" in shown
     assert "nothing is on now" not in shown
 
 
 def test_nothing_is_called_on_once_the_session_is_over() -> None:
     kept = tui.kept()
-    assert "on: optimizer.fused" in text_of(glance_parts.gain(kept, 60).rows)
-    shown = text_of(glance_parts.gain(left_on(kept), 60).rows)
+    assert "on: optimizer.fused" in text_of(glance_pane.gain(kept, 60).rows)
+    shown = text_of(glance_pane.gain(left_on(kept), 60).rows)
     assert "nothing is on now" in shown
     assert "on: " not in shown

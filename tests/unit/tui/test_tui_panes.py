@@ -15,8 +15,8 @@ from autobrrr.records import RankLine, Reverted, Tuning
 from autobrrr.report import text_bars
 from autobrrr.report.page_rows import ListChoice, page_rows
 from autobrrr.report.text_rows import Row, clipped, padded, plain, wrapped
-from autobrrr_tui.panes import glance_pane, glance_parts, job_header, tuning_pane
-from autobrrr_tui.panes.glance_parts import strip
+from autobrrr_tui.panes import glance_pane, job_header, tuning_pane
+from autobrrr_tui.panes.glance_pane import strip
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.view_state import ScreenStanding, View, take
 from support.screens import tui
@@ -156,23 +156,23 @@ def test_the_line_above_a_mode_never_cuts_a_figure_from_its_unit(width: int) -> 
 
 
 def test_the_verdict_names_the_late_rank_and_why_in_one_line() -> None:
-    said = [plain(line) for line in glance_parts.verdict(tui.ranks(), 56)]
+    said = [plain(line) for line in glance_pane.verdict(tui.ranks(), 56)]
     assert said.count("rank 5 is slowest: it waits for data") == 1
     found = tui.ranks().snapshot
     none = msgspec.structs.replace(found.straggler, rank=None, pid=None, why="alike")
     view = replace(tui.ranks(), snapshot=msgspec.structs.replace(found, straggler=none))
-    assert not any("slowest" in plain(line) for line in glance_parts.verdict(view, 56))
+    assert not any("slowest" in plain(line) for line in glance_pane.verdict(view, 56))
 
 
 def test_what_was_applied_after_a_tuning_is_not_called_proven() -> None:
     tuned: Tuning = tui.tuned()
     view = take(take(View(standing=ScreenStanding.LIVE), tui.snapshot(active=tuned.kept)), tuned)
-    assert "proven" in plain(glance_parts.gain(view, 90).rows[0])
+    assert "proven" in plain(glance_pane.gain(view, 90).rows[0])
     other = take(view, tui.snapshot(active=["gc.threshold"]))
-    assert not any("proven" in plain(line) for line in glance_parts.gain(other, 90).rows)
-    assert not glance_parts.gain(other, 90).note
+    assert not any("proven" in plain(line) for line in glance_pane.gain(other, 90).rows)
+    assert not glance_pane.gain(other, 90).note
     both = take(view, tui.snapshot(active=[*tuned.kept, "gc.threshold"]))
-    assert plain(glance_parts.gain(both, 90).rows[0]).endswith(f"proven with {', '.join(tuned.kept)}")
+    assert plain(glance_pane.gain(both, 90).rows[0]).endswith(f"proven with {', '.join(tuned.kept)}")
 
 
 def test_what_the_guard_has_reverted_since_is_not_called_proven() -> None:
@@ -180,5 +180,5 @@ def test_what_the_guard_has_reverted_since_is_not_called_proven() -> None:
     undone = tuned.without(Reverted(remedy=tuned.kept[0], why="the gain has gone"))
     view = take(take(View(standing=ScreenStanding.LIVE), tui.snapshot(active=tuned.kept)), tuned)
     view = take(take(view, tui.snapshot(active=[])), tui.details(tuned=undone))
-    assert not any("proven:" in plain(line) for line in glance_parts.gain(view, 90).rows)
+    assert not any("proven:" in plain(line) for line in glance_pane.gain(view, 90).rows)
     assert view.trials[0].outcome == "undone"

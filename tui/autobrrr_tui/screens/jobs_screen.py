@@ -15,7 +15,7 @@ from autobrrr.report.page_rows import ScreenPart, page_rows
 from autobrrr.report.pages.diagnosis_parts import verdict_lines
 from autobrrr.report.text_bars import sparkline
 from autobrrr.report.text_rows import EDGES, boxed, clipped, piece, plain, row
-from autobrrr_tui.panes import glance_parts as parts
+from autobrrr_tui.panes.glance_pane import gain
 from autobrrr_tui.screens.key_bar import HELP, keys_line
 from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
@@ -146,12 +146,12 @@ def more_of(job: JobLine, view: View | None) -> list[Line]:
     if view is None or found is None:
         told = "not attached: Enter attaches and shows it" if job.attachable else job.why or ""
         return [Line(name="state" if job.attachable else "why", text=told), script]
-    gain = parts.gain(view, GAIN_CELLS)
+    gained = gain(view, GAIN_CELLS)
     return [
         Line(name="verdict", text=verdict_head(found), tone="head"),
         *(each for each in verdict_lines(found) if each.name != "step"),
         Line(name="machine", text=busy_words(found), tone="warn"),
-        Line(name=gain.head, text="; ".join(plain(each) for each in gain.rows)),
+        Line(name=gained.head, text="; ".join(plain(each) for each in gained.rows)),
         script,
     ]
 
