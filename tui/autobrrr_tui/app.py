@@ -20,7 +20,7 @@ from textual.screen import Screen
 
 from autobrrr_tui.screens.key_bar import KEYS, MODES
 from autobrrr_tui.screens.session_screen import SessionScreen
-from autobrrr_tui.sources.view_source import Source
+from autobrrr_tui.view_state import Source
 from autobrrr_tui.widgets.row_widget import is_light
 
 if TYPE_CHECKING:

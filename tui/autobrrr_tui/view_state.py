@@ -1,16 +1,18 @@
-"""What a screen knows of a session at one moment, and how it grows with what the session says.
+"""What a screen knows of a session, how that grows with what the session says, and where it comes from.
 
 Sources make it, live and of the past by one function; panes read it, nobody changes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Protocol
 
 import msgspec
 
+from autobrrr.client.session_client import Client
 from autobrrr.records import Diagnosis, RankLine, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Told
 from autobrrr.records.wire_answers import ActiveRemedy, ActivityLine, Details
@@ -232,3 +234,25 @@ def _trial(view: View, trial: Trial) -> View:
         sign = "+" if trial.outcome == "kept" else "-"
         marks = (*marks, Mark(t_ns=view.snapshot.t_ns or 0, text=f"{sign}{short(trial.remedy)}"))
     return replace(view, trials=trials, marks=marks[-MARKS:])
+
+
+Publish = Callable[[View], None]
+Tell = Callable[[str], object]
+Work = Callable[[Client], str | None]  # does one thing to a session; returns what became of it
+
+
+class Source(Protocol):
+    """One session, as screens see it."""
+
+    def start(self, publish: Publish) -> None:
+        """Begin to publish views, from a thread of its own."""
+
+    def request(self, work: Work, tell: Tell, *, at_once: bool = False) -> None:
+        """Do something to the job, on a thread of its own; `tell` gets what became of it, and a refusal.
+
+        Args:
+            at_once: Waits for no other request.
+        """
+
+    def close(self) -> None:
+        """Leave. The session goes on."""

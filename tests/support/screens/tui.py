@@ -41,8 +41,7 @@ from autobrrr.records.wire_answers import (
     SlowStep,
     StepHistory,
 )
-from autobrrr_tui.sources.view_source import Publish, Tell, Work
-from autobrrr_tui.view_state import ScreenStanding, View, take
+from autobrrr_tui.view_state import Publish, ScreenStanding, Tell, View, Work, take
 from support.sessions.sidecar import host_sample, job_facts
 
 MS = 1_000_000

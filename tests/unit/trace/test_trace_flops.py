@@ -9,8 +9,7 @@ import pytest
 
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_text import page_text
-from autobrrr.report.pages.trace_flops import flops_table
-from autobrrr.report.pages.trace_page import trace_page
+from autobrrr.report.pages.trace_page import flops_table, trace_page
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, KernelClass

@@ -21,7 +21,7 @@ from autobrrr.records.session_requests import (
     UndoRemedy,
 )
 from autobrrr.records.wire_answers import ActiveRemedy, RemedyChoice
-from autobrrr.report.page_rows import ScreenPart
+from autobrrr.report.page_text import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.key_bar import MODES
 from autobrrr_tui.screens.session_screen import SessionScreen, Updated

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autobrrr.records import CpuTaker, Evidence
 from autobrrr.report.page_model import Cell, PageTable, figure
-from autobrrr.report.page_rows import ListChoice, page_rows
+from autobrrr.report.page_text import ListChoice, page_rows
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.list_screen import SearchField
 from autobrrr_tui.view_state import View, said

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from autobrrr import quantities
 from autobrrr.records import RankLine, Reverted, Tuning
 from autobrrr.report import text_bars
-from autobrrr.report.page_rows import ListChoice, page_rows
+from autobrrr.report.page_text import ListChoice, page_rows
 from autobrrr.report.text_rows import Row, clipped, padded, plain, wrapped
 from autobrrr_tui.panes import glance_pane, job_header, tuning_pane
 from autobrrr_tui.panes.glance_pane import strip

@@ -14,7 +14,7 @@ from autobrrr.records import Diagnosis, JobLine
 from autobrrr_tui.app import AutobrrrApp
 from autobrrr_tui.screens.jobs_screen import TopScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
-from autobrrr_tui.sources.view_source import Source
+from autobrrr_tui.view_state import Source
 from support.screens import tui
 from support.sessions.client import PlayedClient
 

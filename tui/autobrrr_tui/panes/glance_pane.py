@@ -20,7 +20,7 @@ from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiti
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.rank_records import late_words, straggler_words
 from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
-from autobrrr.report.page_rows import bar_rows, table_rows
+from autobrrr.report.page_text import bar_rows, table_rows
 from autobrrr.report.pages.diagnosis_parts import evidence_table, phase_shares, ranks_table, signals_words
 from autobrrr.report.text.next_step import STARTED, at_next_start, to_start_with, to_try
 from autobrrr.report.text_bars import flowed, sparkline

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from autobrrr.quantities import clock
 from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable
-from autobrrr.report.page_rows import Drawn, ScreenPart
-from autobrrr.report.pages.diagnosis_parts import diagnosis_sections
-from autobrrr.report.text.window_text import operators_table, window_parts
+from autobrrr.report.page_text import Drawn, ScreenPart
+from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, operators_table, window_parts
 from autobrrr_tui.panes import glance_pane, steps_pane, tuning_pane
 from autobrrr_tui.view_state import Said, View
 

@@ -11,7 +11,7 @@ from autobrrr.quantities import NOT_MEASURED, clock, duration
 from autobrrr.records.wire_answers import SlowStep, StepHistory
 from autobrrr.report import text_bars
 from autobrrr.report.page_model import Cell, Line, Value, figure, table
-from autobrrr.report.page_rows import Drawn, ScreenPart
+from autobrrr.report.page_text import Drawn, ScreenPart
 from autobrrr.report.text_bars import curve, labels
 from autobrrr.report.text_rows import Row, heading, piece, row
 from autobrrr_tui.view_state import View

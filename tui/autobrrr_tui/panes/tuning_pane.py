@@ -11,7 +11,7 @@ from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr.report import page_model
 from autobrrr.report.page_model import Cell, Gain, Line, PageTable, Tone
-from autobrrr.report.page_rows import ScreenPart
+from autobrrr.report.page_text import ScreenPart
 from autobrrr.report.pages.tuning_parts import label, trial_label, tuned_lines
 from autobrrr.report.text_rows import Row, clipped, piece, row
 from autobrrr_tui.view_state import View

@@ -11,7 +11,7 @@ from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import JobLine, verdict_head
 from autobrrr.records.busy_words import busy_words
 from autobrrr.report.page_model import Cell, Line, LineGroup, PageTable, Tone, figure
-from autobrrr.report.page_rows import ScreenPart, page_rows
+from autobrrr.report.page_text import ScreenPart, page_rows
 from autobrrr.report.pages.diagnosis_parts import verdict_lines
 from autobrrr.report.text_bars import sparkline
 from autobrrr.report.text_rows import EDGES, boxed, clipped, piece, plain, row
@@ -21,8 +21,7 @@ from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import TextScreen
 from autobrrr_tui.sources.rank_sources import JoinedSessions, Joiner
-from autobrrr_tui.sources.view_source import Source
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, Source, View
 from autobrrr_tui.widgets.row_widget import Lines
 
 EVERY_S = 2.0

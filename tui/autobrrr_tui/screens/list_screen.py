@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from autobrrr.report.page_model import PageTable
-from autobrrr.report.page_rows import (
+from autobrrr.report.page_text import (
     UNCHANGED,
     ListChoice,
     ScreenPart,

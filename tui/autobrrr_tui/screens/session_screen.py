@@ -14,7 +14,7 @@ from autobrrr.client.session_client import Client
 from autobrrr.records import verdict_line
 from autobrrr.records.session_requests import ApplyRemedies, Measure, SteerTuning, TuneRequest, UndoRemedy
 from autobrrr.records.wire_answers import RemedyChoice
-from autobrrr.report.page_rows import detail_cells, details
+from autobrrr.report.page_text import detail_cells, details
 from autobrrr.report.pages.tuning_parts import label
 from autobrrr.report.text_rows import BLANK, Row, clipped, piece, row
 from autobrrr_tui.panes import tuning_pane
@@ -23,8 +23,7 @@ from autobrrr_tui.panes.mode_panes import PANES, ModePane
 from autobrrr_tui.screens.key_bar import HELP, MODES, able, keys_line, modes_line
 from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.text_screen import Ask, TextScreen, meaning_of, word_of, words_of
-from autobrrr_tui.sources.view_source import Source, Work
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, Source, View, Work
 from autobrrr_tui.widgets.row_widget import Lines
 
 TOLD_S = 12.0

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 
 from autobrrr.records.record_base import Limit, Regime
 from autobrrr.report.page_model import Line
-from autobrrr.report.page_rows import facts
+from autobrrr.report.page_text import facts
 from autobrrr.report.pages.diagnosis_parts import meaning
 from autobrrr.report.text_rows import BLANK, Page, Row, heading, piece, plain, row, wrapped
 from autobrrr_tui.view_state import View

@@ -20,8 +20,7 @@ from autobrrr.records.session_requests import ReadLog, ShowDetails
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.replay_source import ViewReader
-from autobrrr_tui.sources.view_source import Publish, Tell, Work
-from autobrrr_tui.view_state import ScreenStanding, View, left_on, said, take
+from autobrrr_tui.view_state import Publish, ScreenStanding, Tell, View, Work, left_on, said, take
 
 OnText = Callable[[str], None]
 Open = Callable[[OnText], Client]

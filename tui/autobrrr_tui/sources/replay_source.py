@@ -18,8 +18,18 @@ from autobrrr.records.events import Told
 from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
 from autobrrr.report.past_session import entries, open_log
-from autobrrr_tui.sources.view_source import Publish, Tell, Work
-from autobrrr_tui.view_state import ScreenStanding, View, heard, left_on, retuned, said, take
+from autobrrr_tui.view_state import (
+    Publish,
+    ScreenStanding,
+    Tell,
+    View,
+    Work,
+    heard,
+    left_on,
+    retuned,
+    said,
+    take,
+)
 
 RECORDING = Path(__file__).parents[1] / "recordings" / "demo.jsonl.gz"  # that ships: of a real job
 LONGEST_S = 5.0  # a gap in a recording is not waited for longer than this

@@ -6,7 +6,7 @@ from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.signals.batch_probe_signal import batch_probe
 from autobrrr.records import BatchMemory, ShadowProbe
 from autobrrr.report.page_text import parts_text
-from autobrrr.report.text.window_text import sweep_parts
+from autobrrr.report.pages.diagnosis_parts import sweep_parts
 from support.judged import diagnosis
 from support.judged.diagnosis import MS, measured, probed
 

@@ -17,7 +17,7 @@ from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.errors import UsageError
 from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
 from autobrrr.report.page_text import parts_text
-from autobrrr.report.text.window_text import window_parts
+from autobrrr.report.pages.diagnosis_parts import window_parts
 from autobrrr.sidecar.session.window_reader import read_window, told_window
 from autobrrr.trace.causes.host_thread_time import host_time
 from support.judged import diagnosis
