@@ -7,29 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from autobrrr.errors import UsageError
 from autobrrr.quantities import duration, share
-from autobrrr.records import SCHEMA, Diagnosis, Record, Trial, limit_words
+from autobrrr.records import SCHEMA, Diagnosis, Record, limit_words
 from autobrrr.records.gain_words import gain_words
 from autobrrr.report import page_model as pm
 from autobrrr.report.page_model import Tone
 from autobrrr.report.pages.trace_page import idle_causes, plain
 from autobrrr.report.pages.tuning_parts import trial_label
 from autobrrr.report.past_session import SessionData
-from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, TraceAnalysis
+from autobrrr.trace.trace_records import Analysis, TraceAnalysis
 
 NO_AB_TEST = "These are two runs at two times, not an A/B test: what the machine did besides differs, too."
 SAME = 0.02  # figures that differ by less count as the same
 SAME_POINTS = 0.005  # the same of shares
-MOST_TRIALS, MOST_KERNELS = 8, 12
-NAME_LETTERS = 60
+MOST_WORDS, MOST_KERNELS, NAME_LETTERS = 12, 12, 60
+NOT_TRIED = "not tried"
 LESS_IS_BETTER = ("idle", "communication, exposed", "copies, exposed")
 Unit: TypeAlias = Literal["ns", "share", "count"]
-Figures: TypeAlias = Mapping[str, float | None]
 
 
 class ComparedFigure(Record, frozen=True, kw_only=True):
@@ -115,30 +114,25 @@ class ComparedAnalysis(Analysis, frozen=True, kw_only=True):
     comparison: SideBySide
 
 
+class FigureGroup(NamedTuple):
+    """Figures of one side by their names."""
+
+    name: str
+    unit: Unit
+    figures: Mapping[str, float | None]
+    less: bool | Collection[str] = ()  # those of which less is better; True: of all
+
+
 def compare_sessions(before: SessionData, after: SessionData) -> ComparedSessions:
     """Both, and how they compare."""
-    both, found = (before, after), [each.snapshot for each in (before, after)]
+    both = (before, after)
     names = [
         f"{each.session}: {each.snapshot.job.script if each.snapshot.job is not None else 'job'} "
         f"(pid {each.snapshot.pid})"
         for each in both
     ]
-    trials = [
-        {trial_label(one): gain_words(one.achieved, one.interval) for one in _tried(each)} for each in both
-    ]
-    words = [{**_judged(each.snapshot), "kept": _kept(each), "ended": each.ending} for each in both]
-    for remedy in list(dict.fromkeys([*trials[0], *trials[1]]))[:MOST_TRIALS]:
-        for told, tried in zip(words, trials, strict=True):
-            told[remedy] = tried.get(remedy, "not tried")
-    steps = [{name: getattr(each.step_ns, name) for name in ("median", "mean", "p99")} for each in found]
-    cost = [{"own cost": each.cost.session_share} for each in found]
-    figures = [
-        *_group("step", "ns", steps, True),
-        *_group("phases", "ns", _measured([each.phases_ns for each in found]), True),
-        *_group("shares of the step", "share", _measured([each.shares for each in found])),
-        *_group("autobrrr", "share", cost, True),
-    ]
-    comparison = _two("sessions", names, words, figures, _session_caveats(both))
+    words, figures = map(_session_words, both), map(_session_figures, both)
+    comparison = _two("sessions", names, [*words], [*figures], _session_caveats(both))
     return ComparedSessions(sessions=list(both), comparison=comparison)
 
 
@@ -149,23 +143,9 @@ def compare_traces(before: Analysis, after: Analysis) -> ComparedAnalysis:
         UsageError: one of them is not one trace of one device.
     """
     both = [_only(before), _only(after)]
-    devices = [each.devices[0] for each in both]
-    idle = [{told: ns for ns, _, told in idle_causes(each)} for each in devices]
-    kernels = [{name: kind.ns for name, kind in each.kernels.items()} for each in devices]
-    counted = [
-        {"kernels": device.kernel_count, "launches": device.launches, "steps measured": each.step_ns.count}
-        for each, device in zip(both, devices, strict=True)
-    ]
-    figures = [
-        *_group("step", "ns", [_step_medians(each) for each in both], ("median", "of it idle")),
-        *_of_span("device, share of its time", devices, [_device_times(each) for each in devices]),
-        *_of_span("idle by cause, share of all time", devices, idle),
-        *_of_span("kernels by class, share of all time", devices, kernels),
-        *_group("in the whole trace", "count", counted),
-        *_kernels(*devices),
-    ]
     words = [{"GPU": each.gpu or "unknown", **_judged(each)} for each in both]
-    comparison = _two("traces", [each.file for each in both], words, figures, _trace_caveats(*both))
+    figures = map(_trace_figures, both)
+    comparison = _two("traces", [each.file for each in both], words, [*figures], _trace_caveats(*both))
     return ComparedAnalysis(traces=both, comparison=comparison)
 
 
@@ -173,40 +153,109 @@ def _two(
     kind: Literal["sessions", "traces"],
     names: Sequence[str],
     words: Sequence[Mapping[str, str]],
-    figures: list[ComparedFigure],
+    figures: Sequence[Sequence[FigureGroup]],
     caveats: Iterator[str],
 ) -> SideBySide:
-    before, after = words
+    ours, theirs = words
     return SideBySide(
         kind=kind,
         before=names[0],
         after=names[1],
-        words=[ComparedWord(name=name, before=said, after=after[name]) for name, said in before.items()],
-        figures=figures,
+        words=[
+            ComparedWord(name=name, before=ours.get(name, NOT_TRIED), after=theirs.get(name, NOT_TRIED))
+            for name in list(dict.fromkeys([*ours, *theirs]))[:MOST_WORDS]
+        ],
+        figures=[each for pair in zip(*figures, strict=True) for each in _compared(*pair)],
         caveats=[*caveats, NO_AB_TEST],
     )
 
 
-def _group(
-    group: str, unit: Unit, both: Sequence[Figures], less: bool | Collection[str] = ()
-) -> Iterator[ComparedFigure]:
-    """Figures of both by their names; `less`: those of which less is better, True: of all."""
-    for name, before in both[0].items():
-        yield ComparedFigure(
-            group=group,
+def _compared(ours: FigureGroup, theirs: FigureGroup) -> list[ComparedFigure]:
+    """What both sides name and one has measured. A name that one of them lacks took no share."""
+    if ours.unit == "share":
+        names, none = list(dict.fromkeys([*ours.figures, *theirs.figures])), 0.0
+    else:
+        names, none = [each for each in ours.figures if each in theirs.figures][:MOST_KERNELS], None
+    found = [
+        ComparedFigure(
+            group=ours.name,
             name=name,
-            unit=unit,
-            before=before,
-            after=both[1][name],
-            less_is_better=True if less is True or (less and name in less) else None,
+            unit=ours.unit,
+            before=ours.figures.get(name, none),
+            after=theirs.figures.get(name, none),
+            less_is_better=True if ours.less is True or (ours.less and name in ours.less) else None,
         )
+        for name in names
+    ]
+    return [each for each in found if (each.before, each.after) != (None, None)]
 
 
-def _measured(both: Sequence[Record]) -> list[Figures]:
-    """The fields that either of two records has measured."""
-    ours, theirs = (msgspec.structs.asdict(each) for each in both)
-    known = [name for name in ours if ours[name] is not None or theirs[name] is not None]
-    return [{name.replace("_", " "): each[name] for name in known} for each in (ours, theirs)]
+def _session_words(session: SessionData) -> dict[str, str]:
+    """What limits it, what was kept, how it ended, and what each remedy has achieved."""
+    tuned = session.tuned
+    trials = session.trials if tuned is None else tuned.trials
+    if tuned is None or not tuned.kept:
+        kept = "not tuned" if tuned is None else "nothing"
+    else:
+        gain = gain_words(tuned.speedup, tuned.interval)
+        kept = f"{', '.join(tuned.kept)}: {gain if tuned.interval is not None else 'no speed-up claimed'}"
+    tried = {trial_label(one): gain_words(one.achieved, one.interval) for one in trials}
+    return {**_judged(session.snapshot), "kept": kept, "ended": session.ending, **tried}
+
+
+def _session_figures(session: SessionData) -> list[FigureGroup]:
+    found = session.snapshot
+    steps = {name: getattr(found.step_ns, name) for name in ("median", "mean", "p99")}
+    phases, shares = (
+        {name.replace("_", " "): value for name, value in msgspec.structs.asdict(each).items()}
+        for each in (found.phases_ns, found.shares)
+    )
+    return [
+        FigureGroup("step", "ns", steps, less=True),
+        FigureGroup("phases", "ns", phases, less=True),
+        FigureGroup("shares of the step", "share", shares),
+        FigureGroup("autobrrr", "share", {"own cost": found.cost.session_share}, less=True),
+    ]
+
+
+def _trace_figures(trace: TraceAnalysis) -> list[FigureGroup]:
+    """Of the device: in whole steps that are not early ones, as shares of its span, by kernel."""
+    (device,) = trace.devices
+    whole = [each for each in trace.steps if each.devices and not (each.early or each.partial)]
+    busy = [each.devices[0].busy_ns for each in whole]
+    idle = [sum(msgspec.structs.astuple(each.devices[0].idle)) for each in whole]
+    steps = {
+        "median": trace.step_ns.median,
+        "of it busy": median(busy) if busy else None,
+        "of it idle": median(idle) if idle else None,
+    }
+    times = {
+        "busy": device.busy_ns,
+        "idle": device.idle_ns,
+        "communication, exposed": device.exposed_communication_ns,
+        "copies, exposed": device.exposed_memcpy_ns,
+    }
+    causes = {said: ns for ns, _, said in idle_causes(device)}
+    kinds = {name: kind.ns for name, kind in device.kernels.items()}
+    kernels = {plain(each.name)[:NAME_LETTERS]: each.median_ns for each in device.top_kernels}
+    counted = {
+        "kernels": device.kernel_count,
+        "launches": device.launches,
+        "steps measured": trace.step_ns.count,
+    }
+
+    def of_span(what: str, times_ns: Mapping[str, int]) -> FigureGroup:
+        shares = {name: ns / max(device.span_ns, 1) for name, ns in times_ns.items()}
+        return FigureGroup(what, "share", shares, LESS_IS_BETTER)
+
+    return [
+        FigureGroup("step", "ns", steps, less=("median", "of it idle")),
+        of_span("device, share of its time", times),
+        of_span("idle by cause, share of all time", causes),
+        of_span("kernels by class, share of all time", kinds),
+        FigureGroup("in the whole trace", "count", counted),
+        FigureGroup("one kernel, median", "ns", kernels, less=True),
+    ]
 
 
 def _judged(found: Diagnosis | TraceAnalysis) -> dict[str, str]:
@@ -214,20 +263,6 @@ def _judged(found: Diagnosis | TraceAnalysis) -> dict[str, str]:
     unknown = found.limit == "unknown"
     limit = "unknown" if unknown else limit_words(found.limit, found.limit_confidence)
     return {"limit": limit, "regime": f"{found.regime} ({found.confidence})"}
-
-
-def _tried(session: SessionData) -> list[Trial]:
-    return session.tuned.trials if session.tuned is not None else session.trials
-
-
-def _kept(session: SessionData) -> str:
-    tuned = session.tuned
-    if tuned is None:
-        return "not tuned"
-    if not tuned.kept:
-        return "nothing"
-    gain = "no speed-up claimed" if tuned.interval is None else gain_words(tuned.speedup, tuned.interval)
-    return f"{', '.join(tuned.kept)}: {gain}"
 
 
 def _session_caveats(both: Sequence[SessionData]) -> Iterator[str]:
@@ -252,49 +287,6 @@ def _only(analysis: Analysis) -> TraceAnalysis:
             "--diff compares one trace of one device with another", "name the trace of one rank of each run"
         )
     return analysis.traces[0]
-
-
-def _step_medians(trace: TraceAnalysis) -> Figures:
-    """Of the device in whole steps that are not early ones; ns."""
-    steps = [each for each in trace.steps if each.devices and not (each.early or each.partial)]
-    busy = [each.devices[0].busy_ns for each in steps]
-    idle = [sum(msgspec.structs.astuple(each.devices[0].idle)) for each in steps]
-    return {
-        "median": trace.step_ns.median,
-        "of it busy": median(busy) if busy else None,
-        "of it idle": median(idle) if idle else None,
-    }
-
-
-def _device_times(device: DeviceAnalysis) -> dict[str, int]:
-    return {
-        "busy": device.busy_ns,
-        "idle": device.idle_ns,
-        "communication, exposed": device.exposed_communication_ns,
-        "copies, exposed": device.exposed_memcpy_ns,
-    }
-
-
-def _of_span(
-    group: str, devices: Sequence[DeviceAnalysis], times_ns: Sequence[Mapping[str, int]]
-) -> Iterator[ComparedFigure]:
-    """Shares of each device's span; a name that one of them lacks took none."""
-    names = dict.fromkeys([*times_ns[0], *times_ns[1]])
-    shares = [
-        {name: times.get(name, 0) / max(each.span_ns, 1) for name in names}
-        for times, each in zip(times_ns, devices, strict=True)
-    ]
-    yield from _group(group, "share", shares, LESS_IS_BETTER)
-
-
-def _kernels(before: DeviceAnalysis, after: DeviceAnalysis) -> Iterator[ComparedFigure]:
-    """Those that are among the longest of both: median time of one."""
-    theirs = {each.name: each for each in after.top_kernels}
-    both = [each for each in before.top_kernels if each.name in theirs]
-    for each in both[:MOST_KERNELS]:
-        name = plain(each.name)[:NAME_LETTERS]
-        medians = [{name: each.median_ns}, {name: theirs[each.name].median_ns}]
-        yield from _group("one kernel, median", "ns", medians, True)
 
 
 def _trace_caveats(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[str]:

@@ -25,7 +25,7 @@ from autobrrr.report.page_text import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.key_bar import MODES
 from autobrrr_tui.screens.session_screen import SessionScreen, Updated
-from autobrrr_tui.screens.text_screen import WORDS
+from autobrrr_tui.screens.text_screen import SAID
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
 from support.screens.tui_screen import Desk, at_desk, text_after
@@ -274,7 +274,7 @@ def test_figures_that_no_pane_can_draw_are_said_and_the_screen_goes_on(
 
 def test_every_word_that_a_page_may_ask_for_is_explained() -> None:
     verdicts = {*get_args(Limit), *get_args(Regime)} - {"unknown"}
-    assert verdicts | {name for _, name in WORDS} <= set(EXPLANATIONS)
+    assert verdicts | set(SAID) <= set(EXPLANATIONS)
 
 
 @pytest.mark.parametrize(

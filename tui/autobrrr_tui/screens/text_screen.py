@@ -121,47 +121,36 @@ class Ask(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-WORDS = (  # what a page shows, and the name of the glossary that explains it
-    ("[Ll]imited by", "limit"),
-    ("regime", "regime"),
-    ("[●○]|\\((high|medium|low)\\)", "confidence"),
-    ("provisional", "provisional"),
-    ("signals?", "signal"),
-    ("shares", "shares"),
-    ("batch probe", "batch_probe"),
-    ("predicted", "predicted"),
-    ("achieved", "achieved"),
-    (r"\[\d+\.\d+–", "interval"),
-    ("A/B pairs?", "ab_pair"),
-    ("together", "speed_up"),
-    ("(?:own )?cost", "own_cost"),
-    ("p99", "p99"),
-    ("traced", "traced"),
-    ("bitwise", "bitwise"),
-    ("rounding", "rounding"),
-    ("stream", "stream"),
-    ("changes training", "changes_training"),
-    ("next epoch", "next_epoch"),
-    ("not tried", "not_tried"),
-    *((state, state) for state in ("trying", "confirming", "watched", "kept", "reverted", "refused")),
-    *((state, state) for state in ("skipped", "queued", "manual", "restart")),
-    ("slowest", "straggler"),
-    ("window", "window"),
-    ("recipe", "recipe"),
-)
-
+KINDS = ("column", "class", "reach", "state", "signal")  # of the glossary's words, those that screens show
+COMMON = ("on", "other", "attached", "live")  # say on a screen no more than anywhere else
+SAID = {  # the pattern of a word that a screen does not show by its name
+    "limit": "[Ll]imited by",
+    "confidence": r"[●○]|\((high|medium|low)\)",
+    "signal": "signals?",
+    "interval": r"\[\d+\.\d+–",
+    "ab_pair": "A/B pairs?",
+    "speed_up": "together",
+    "own_cost": "(?:own )?cost",
+    "straggler": "slowest",
+    **{name: name for name in ("regime", "provisional", "shares", "window")},
+}
 LIMITS = frozenset(get_args(Limit)) - frozenset(get_args(Regime))  # that are no regime
-NOTHING = ("", "unknown", "measuring")
 
 
 def words_of(view: View, rows: Sequence[Row]) -> list[str]:
     """Names of what these rows show; the verdict's own words first."""
+    from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for a first paint: it brings numpy
+
     text = "\n".join(map(plain, rows))
-    found = view.snapshot
-    limit = "unknown" if found is None else found.limit
-    named = [each for each in (limit if limit in LIMITS else "", view.regime) if each not in NOTHING]
-    shown = [name for words, name in WORDS if re.search(rf"(?<!\w)(?:{words})", text)]
-    return list(dict.fromkeys([*named, *shown]))
+    named = {
+        each.name: rf"{each.name.replace('_', ' ')}(?!\.?\w)"
+        for each in EXPLANATIONS.values()
+        if each.kind in KINDS and each.name not in COMMON
+    }
+    shown = [name for name, words in (SAID | named | SAID).items() if re.search(rf"(?<!\w)(?:{words})", text)]
+    limit = "unknown" if view.snapshot is None else view.snapshot.limit
+    own = [name for name in (limit, view.regime) if name in LIMITS or name == view.regime != "unknown"]
+    return list(dict.fromkeys([*own, *shown]))
 
 
 def word_of(name: str) -> list[Line]:
