@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from autobrrr.folders import open_plain
 from autobrrr.records import SCHEMA, CpuTaker, Diagnosis, Record, Reverted, Trial, Tuning
 from autobrrr.records.events import from_entry
 from autobrrr.records.gain_words import factor_words
-from autobrrr.records.log_lines import NO_MOMENT, LogLine, LogLines, lines_of
+from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
 from autobrrr.records.record_base import TwoNumbers
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
@@ -30,7 +30,7 @@ from autobrrr.report.page_text import table_text
 from autobrrr.report.pages.tuning_parts import trial_label
 
 MOST_MARKS = 200
-MOST_ON = 2000  # stretches with a remedy on: the newest
+MOST_BANDS = 2000
 MOST_SECONDS = 100_000  # that are drawn: the newest
 MEASURED = {"traced": "steps were traced", "probed": "the batch was probed", "window": "steps were profiled"}
 
@@ -83,126 +83,6 @@ class SessionTimeline(Record, frozen=True, kw_only=True):
     contention: list[CpuTaker] = []  # who took the CPUs, at most, in any snapshot
 
 
-class TimelineReader:
-    """Grows a timeline from the lines of a log."""
-
-    def __init__(self) -> None:
-        self._began_s: float | None = None
-        self._now_s = 0.0
-        self._seconds: dict[int, TimelineSecond] = {}
-        self._bands: list[TimelineBand] = []
-        self._marks: list[TimelineMark] = []
-        self._slow: dict[int, SlowMoment] = {}
-        self._takers: dict[int, CpuTaker] = {}
-        self._on: dict[str, float] = {}  # remedy: since when
-        self._regime = "unknown"
-        self._tuning = False
-
-    def take(self, line: LogLine, found: Record | None) -> None:
-        """One line, and what it holds where this version reads it."""
-        if line.at_s is None:
-            return
-        if self._began_s is None:
-            self._began_s = line.at_s
-        self._now_s = now_s = max(self._now_s, line.at_s - self._began_s)
-        if line.kind in MEASURED:
-            self._mark("measured", MEASURED[line.kind])
-        elif isinstance(found, Details):
-            self._take_history(found.history)
-        elif isinstance(found, StepHistory):
-            self._take_history(found)
-        elif isinstance(found, Diagnosis):
-            self._take_snapshot(found)
-        elif isinstance(found, Trial):
-            self._bands.append(
-                TimelineBand(
-                    kind="trial",
-                    from_s=max(0.0, now_s - found.duration_ns / 1e9),
-                    to_s=now_s,
-                    text=trial_label(found),
-                    outcome=found.outcome_word,
-                    levels_ns=_levels_ns(found),
-                )
-            )
-        elif isinstance(found, Tuning):
-            self._tuning = False
-            self._turn_on([*self._on, *found.kept], now_s)
-            self._mark("tuned", f"kept {', '.join(found.kept)}" if found.kept else "nothing was kept")
-        elif isinstance(found, ActivityLine) and found.active is not None:
-            self._turn_on(found.active, now_s)
-            if not self._tuning:
-                self._mark("switch", found.text)
-        elif isinstance(found, SessionEnding):
-            self._mark("ended", found.why)
-
-    def timeline(self) -> SessionTimeline:
-        """What was read so far."""
-        self._turn_on((), self._now_s)
-        first, *_ = sorted(self._seconds) or [0]
-        seconds = [self._seconds[each] for each in sorted(self._seconds)][-MOST_SECONDS:]
-        if first < 0:  # the job's steps before the first line
-            seconds = [each for each in seconds if each.at_s >= 0]
-        return SessionTimeline(
-            began_unix_s=self._began_s,
-            length_s=round(self._now_s, 3),
-            seconds=seconds,
-            bands=self._some_bands(),
-            marks=self._marks[-MOST_MARKS:],
-            slow=sorted(self._slow.values(), key=lambda each: each.at_s),
-            contention=sorted(self._takers.values(), key=lambda each: -each.share),
-        )
-
-    def _take_history(self, history: StepHistory) -> None:
-        width_s = history.bucket_ns / 1e9
-        for back, (median_ns, longest_ns) in enumerate(
-            zip(reversed(history.median_ns), reversed(history.longest_ns), strict=False)
-        ):
-            number = math.floor((self._now_s - back * width_s) / width_s) if width_s > 0 else 0
-            if median_ns is not None and longest_ns is not None:
-                self._seconds[number] = TimelineSecond(
-                    at_s=round(number * width_s, 3), median_ns=median_ns, longest_ns=longest_ns
-                )
-        for step in history.slow:
-            at_s = round(max(0.0, self._now_s - step.before_ns / 1e9), 3)
-            self._slow[step.seq] = SlowMoment(at_s=at_s, ns=step.ns, usual_ns=step.usual_ns, why=step.why)
-
-    def _take_snapshot(self, found: Diagnosis) -> None:
-        for taker in found.contention:
-            known = self._takers.get(taker.pid)
-            if known is None or known.share < taker.share:
-                self._takers[taker.pid] = taker
-        if found.regime not in (self._regime, "unknown"):
-            self._regime = found.regime
-            self._mark("verdict", f"regime: {found.regime} ({found.confidence})")
-        self._tuning = found.state == "tuning"
-        if not self._tuning:  # a tuner switches with every block
-            self._turn_on(found.active, self._now_s)
-
-    def _turn_on(self, active: Sequence[str], at_s: float) -> None:
-        """From this moment on these remedies are on, and no others."""
-        for remedy in [each for each in self._on if each not in active]:
-            from_s = self._on.pop(remedy)
-            if at_s > from_s:
-                self._bands.append(TimelineBand(kind="on", from_s=from_s, to_s=at_s, text=remedy))
-        for remedy in active:
-            if remedy not in self._on:
-                self._on[remedy] = at_s
-
-    def _some_bands(self) -> list[TimelineBand]:
-        """In their order; of very many blocks of a tuning the newest."""
-        on = [each for each in self._bands if each.kind == "on"][-MOST_ON:]
-        trials = [each for each in self._bands if each.kind == "trial"]
-        return sorted([*trials, *on], key=lambda each: each.from_s)
-
-    def _mark(self, kind: Literal["measured", "switch", "verdict", "tuned", "ended"], text: str) -> None:
-        self._marks.append(TimelineMark(kind=kind, at_s=round(self._now_s, 3), text=text))
-
-
-def _levels_ns(trial: Trial) -> TwoNumbers | None:
-    without_ns, factor = trial.without_ns, trial.achieved
-    return [without_ns, without_ns / factor] if without_ns and factor else None
-
-
 NO_END = "the log stops before the session's end"
 
 
@@ -232,49 +112,165 @@ class PastSession:
     judged: Diagnosis | None  # the last snapshot that named something, if any did
 
 
+class LogEntry(NamedTuple):
+    """A line of a log that has a moment; `found` is the record it holds, None where none is read again."""
+
+    at_s: float
+    kind: str
+    found: Record | None
+
+
+class SessionReader:
+    """Grows a session and its course from the lines of a log."""
+
+    def __init__(self) -> None:
+        self.last: Diagnosis | None = None
+        self._judged: Diagnosis | None = None
+        self._tuned: Tuning | None = None
+        self._trials: list[Trial] = []
+        self._ended = ""
+        self._began_s: float | None = None
+        self._now_s = 0.0
+        self._seconds: dict[int, TimelineSecond] = {}
+        self._bands: list[TimelineBand] = []
+        self._marks: list[TimelineMark] = []
+        self._slow: dict[int, SlowMoment] = {}
+        self._takers: dict[int, CpuTaker] = {}
+        self._on: dict[str, float] = {}  # remedy: since when
+        self._regime = "unknown"
+        self._tuning = False
+
+    def take(self, line: LogEntry) -> None:
+        """One more line."""
+        found = line.found
+        if self._began_s is None:
+            self._began_s = line.at_s
+        self._now_s = now_s = max(self._now_s, line.at_s - self._began_s)
+        if line.kind in MEASURED:
+            self._mark("measured", MEASURED[line.kind])
+        elif isinstance(found, Details | StepHistory):
+            self._take_history(found.history if isinstance(found, Details) else found)
+        elif isinstance(found, Diagnosis):
+            self._take_snapshot(found)
+        elif isinstance(found, Trial):
+            self._trials.append(found)
+            without_ns, factor = found.without_ns, found.achieved
+            levels_ns = [without_ns, without_ns / factor] if without_ns and factor else None
+            self._bands.append(
+                TimelineBand(
+                    kind="trial",
+                    from_s=max(0.0, now_s - found.duration_ns / 1e9),
+                    to_s=now_s,
+                    text=trial_label(found),
+                    outcome=found.outcome_word,
+                    levels_ns=levels_ns,
+                )
+            )
+        elif isinstance(found, Tuning):
+            self._tuned, self._trials, self._tuning = found, [], False
+            self._turn_on([*self._on, *found.kept])
+            self._mark("tuned", f"kept {', '.join(found.kept)}" if found.kept else "nothing was kept")
+        elif isinstance(found, Reverted) and self._tuned is not None:
+            self._tuned = self._tuned.without(found)
+        elif isinstance(found, ActivityLine) and found.active is not None:
+            self._turn_on(found.active)
+            if not self._tuning:
+                self._mark("switch", found.text)
+        elif isinstance(found, SessionEnding):
+            self._ended = found.why
+            self._mark("ended", found.why)
+
+    def session(self, last: Diagnosis, name: str, unread: str | None) -> PastSession:
+        """What was read, up to the snapshot `last`."""
+        tried = self._trials if self._tuned is None else [*self._tuned.trials, *self._trials]
+        judged = self._judged
+        if judged is not None and judged is not last:
+            advice = after_trials(judged.advice, tried, last.active)
+            judged = msgspec.structs.replace(judged, advice=advice)
+        data = SessionData(
+            session=name,
+            ended=self._ended,
+            unread=unread,
+            snapshot=last,
+            tuned=self._tuned,
+            trials=self._trials,
+            timeline=self.timeline(),
+        )
+        return PastSession(data=data, judged=judged)
+
+    def timeline(self) -> SessionTimeline:
+        """The course so far; of very many stretches and marks the newest."""
+        self._turn_on(())
+        seconds = [self._seconds[each] for each in sorted(self._seconds)][-MOST_SECONDS:]
+        if seconds and seconds[0].at_s < 0:  # the job's steps before the first line
+            seconds = [each for each in seconds if each.at_s >= 0]
+        return SessionTimeline(
+            began_unix_s=self._began_s,
+            length_s=round(self._now_s, 3),
+            seconds=seconds,
+            bands=sorted(self._bands, key=lambda each: each.from_s)[-MOST_BANDS:],
+            marks=self._marks[-MOST_MARKS:],
+            slow=sorted(self._slow.values(), key=lambda each: each.at_s),
+            contention=sorted(self._takers.values(), key=lambda each: -each.share),
+        )
+
+    def _take_history(self, history: StepHistory) -> None:
+        width_s = history.bucket_ns / 1e9
+        for back, (median_ns, longest_ns) in enumerate(
+            zip(reversed(history.median_ns), reversed(history.longest_ns), strict=False)
+        ):
+            number = math.floor((self._now_s - back * width_s) / width_s) if width_s > 0 else 0
+            if median_ns is not None and longest_ns is not None:
+                self._seconds[number] = TimelineSecond(
+                    at_s=round(number * width_s, 3), median_ns=median_ns, longest_ns=longest_ns
+                )
+        for step in history.slow:
+            at_s = round(max(0.0, self._now_s - step.before_ns / 1e9), 3)
+            self._slow[step.seq] = SlowMoment(at_s=at_s, ns=step.ns, usual_ns=step.usual_ns, why=step.why)
+
+    def _take_snapshot(self, found: Diagnosis) -> None:
+        self.last = found
+        if found.regime != "unknown" or found.limit != "unknown":
+            self._judged = found
+        for taker in found.contention:
+            known = self._takers.get(taker.pid)
+            if known is None or known.share < taker.share:
+                self._takers[taker.pid] = taker
+        if found.regime not in (self._regime, "unknown"):
+            self._regime = found.regime
+            self._mark("verdict", f"regime: {found.regime} ({found.confidence})")
+        self._tuning = found.state == "tuning"
+        if not self._tuning:  # a tuner switches with every block
+            self._turn_on(found.active)
+
+    def _turn_on(self, active: Sequence[str]) -> None:
+        """From now on these remedies are on, and no others."""
+        for remedy in [each for each in self._on if each not in active]:
+            from_s = self._on.pop(remedy)
+            if self._now_s > from_s:
+                self._bands.append(TimelineBand(kind="on", from_s=from_s, to_s=self._now_s, text=remedy))
+        for remedy in active:
+            self._on.setdefault(remedy, self._now_s)
+
+    def _mark(self, kind: Literal["measured", "switch", "verdict", "tuned", "ended"], text: str) -> None:
+        self._marks.append(TimelineMark(kind=kind, at_s=round(self._now_s, 3), text=text))
+
+
 def past_session(path: Path) -> PastSession:
     """Read a session log.
 
     Raises:
         UsageError: the file can't be read, or holds no session.
     """
-    last: Diagnosis | None = None
-    judged: Diagnosis | None = None
-    tuned: Tuning | None = None
-    trials: list[Trial] = []
-    ended, course = "", TimelineReader()
-    lines = open_log(path)
-    for line, found in entries(lines):
-        course.take(line, found)
-        if isinstance(found, Diagnosis):
-            last = found
-            judged = found if found.regime != "unknown" or found.limit != "unknown" else judged
-        elif isinstance(found, Tuning):
-            tuned, trials = found, []
-        elif isinstance(found, Reverted) and tuned is not None:
-            tuned = tuned.without(found)
-        elif isinstance(found, Trial):
-            trials.append(found)
-        elif isinstance(found, SessionEnding):
-            ended = found.why
-    if last is None:
+    lines, reader = open_log(path), SessionReader()
+    for line in entries(lines):
+        reader.take(line)
+    if reader.last is None:
         raise UsageError(
             f"{path} holds no snapshot of a session{f'; {lines.said}' if lines.said else ''}",
             "a session writes one when it ends",
         )
-    tried = trials if tuned is None else [*tuned.trials, *trials]
-    if judged is not None and judged is not last:
-        judged = msgspec.structs.replace(judged, advice=after_trials(judged.advice, tried, last.active))
-    data = SessionData(
-        session=path.name.partition(".")[0],
-        ended=ended,
-        unread=lines.said,
-        snapshot=last,
-        tuned=tuned,
-        trials=trials,
-        timeline=course.timeline(),
-    )
-    return PastSession(data=data, judged=judged)
+    return reader.session(reader.last, path.name.partition(".")[0], lines.said)
 
 
 def open_log(path: Path) -> LogLines:
@@ -286,8 +282,8 @@ def open_log(path: Path) -> LogLines:
     return LogLines(lines_of(path))
 
 
-def entries(lines: LogLines) -> Iterator[tuple[LogLine, Record | None]]:
-    """The lines that have a moment, and what each holds; those that this version can't read are counted."""
+def entries(lines: LogLines) -> Iterator[LogEntry]:
+    """The lines that have a moment; the others, and those that this version can't read, are counted."""
     for line in lines:
         try:
             found = from_entry(line.kind, line.body)
@@ -297,7 +293,7 @@ def entries(lines: LogLines) -> Iterator[tuple[LogLine, Record | None]]:
         if line.at_s is None:
             lines.pass_over(line.number, NO_MOMENT)
         else:
-            yield line, found
+            yield LogEntry(line.at_s, line.kind, found)
 
 
 MOST_LISTED = 15  # each is read whole

@@ -6,19 +6,17 @@ import msgspec
 
 from autobrrr.records import CpuTaker, Record
 from autobrrr.records.events import entry_of
-from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import ActivityLine, StepHistory
-from autobrrr.report.past_session import SessionTimeline, TimelineReader
+from autobrrr.report.past_session import LogEntry, SessionReader, SessionTimeline
 from support.screens import tui
 
 S, MS = 1_000_000_000, 1_000_000
 
 
 def timeline(*entries: tuple[float, Record]) -> SessionTimeline:
-    reader = TimelineReader()
-    lines = [msgspec.json.encode({"at": at, "kind": entry_of(body), "body": body}) for at, body in entries]
-    for line, (_, body) in zip(LogLines(lines), entries, strict=True):
-        reader.take(line, body)
+    reader = SessionReader()
+    for at_s, body in entries:
+        reader.take(LogEntry(at_s, entry_of(body), body))
     return reader.timeline()
 
 

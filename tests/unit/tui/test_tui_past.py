@@ -141,7 +141,7 @@ def test_a_played_session_waits_as_long_as_it_took_but_not_for_gaps(tmp_path: Pa
 def test_the_recording_that_ships_is_a_whole_session_of_a_real_job() -> None:
     entries = read(RECORDING)
     reader = ViewReader()
-    for at_s, found in entries:
+    for at_s, _, found in entries:
         reader.take(at_s, found)
     view = reader.view
     assert view.snapshot.job is not None
@@ -149,7 +149,7 @@ def test_the_recording_that_ships_is_a_whole_session_of_a_real_job() -> None:
     assert "optimizer.fused" in view.tuned.kept
     assert view.tuned.interval[0] > 1, "proven by a confirmation run"
     assert view.details.recipe is not None
-    assert len([found for _, found in entries if isinstance(found, Diagnosis)]) > 20
+    assert len([found for _, _, found in entries if isinstance(found, Diagnosis)]) > 20
     assert len(RECORDING.read_bytes()) < 200_000
 
 

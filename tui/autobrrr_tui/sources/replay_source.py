@@ -17,7 +17,7 @@ from autobrrr.records import Diagnosis, Record, Reverted, Verdict, verdict_line
 from autobrrr.records.events import Told
 from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
-from autobrrr.report.past_session import entries, open_log
+from autobrrr.report.past_session import LogEntry, entries, open_log
 from autobrrr_tui.view_state import (
     Publish,
     ScreenStanding,
@@ -34,7 +34,6 @@ from autobrrr_tui.view_state import (
 RECORDING = Path(__file__).parents[1] / "recordings" / "demo.jsonl.gz"  # that ships: of a real job
 LONGEST_S = 5.0  # a gap in a recording is not waited for longer than this
 OFTEN_S = 0.1  # entries that lie closer together come as one view
-Entry = tuple[float, Record | None]  # its moment, in seconds, and what it holds
 Wait = Callable[[float], bool]  # waits so long; true when it is over
 
 
@@ -48,7 +47,7 @@ class ReplaySource:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[LogEntry],
         *,
         title: str,
         speed: float | None = None,
@@ -71,7 +70,7 @@ class ReplaySource:
     def _play(self, publish: Publish) -> None:
         reader = ViewReader()
         shown_s: float | None = None
-        for at_s, found in self._entries:
+        for at_s, _, found in self._entries:
             gap_s = 0.0 if shown_s is None else at_s - shown_s
             shown_s = at_s if shown_s is None else shown_s
             if self._speed is not None and gap_s >= OFTEN_S:
@@ -95,8 +94,8 @@ class ViewReader:
         self._attached_s: float | None = None  # by the clock of the log
 
     def feed(self, lines: Iterable[str | bytes]) -> None:
-        for line, found in entries(LogLines(lines)):
-            self.take(line.at_s or 0.0, found)
+        for line in entries(LogLines(lines)):
+            self.take(line.at_s, line.found)
 
     def take(self, at_s: float, found: Record | None) -> None:
         if isinstance(found, Diagnosis) and found.t_ns is not None:
@@ -120,7 +119,7 @@ class ViewReader:
             self.view = take(self.view, found)
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path) -> list[LogEntry]:
     """All of a session log or a recording (`.gz`), and a note that says what can't be read.
 
     Raises:
@@ -128,10 +127,10 @@ def read(path: Path) -> list[Entry]:
     """
     lines = open_log(path)
     found = list(entries(lines))
-    if not any(line.kind in ("attached", "snapshot") for line, _ in found):
+    if not any(line.kind in ("attached", "snapshot") for line in found):
         said = f"; {lines.said}" if lines.said else ""
         raise UsageError(
             f"{path} holds no session{said}", "session logs lie in the state folder, sessions/*.jsonl"
         )
-    told = [(line.at_s or 0.0, record) for line, record in found]
-    return told if lines.said is None else [*told, (told[-1][0], ActivityLine(text=lines.said))]
+    note = [] if lines.said is None else [LogEntry(found[-1].at_s, "note", ActivityLine(text=lines.said))]
+    return [*found, *note]
