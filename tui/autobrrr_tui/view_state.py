@@ -15,7 +15,7 @@ import msgspec
 from autobrrr.client.session_client import Client
 from autobrrr.records import Diagnosis, RankLine, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Told
-from autobrrr.records.wire_answers import ActiveRemedy, ActivityLine, Details
+from autobrrr.records.wire_answers import ActiveRemedy, ActivityLine, Details, StepHistory
 from autobrrr.report.pages.tuning_parts import trial_label, trial_line, tuned_words
 from autobrrr.report.text.verdict_text import MEASURING
 
@@ -48,6 +48,9 @@ class Mark:
     text: str
 
 
+NO_DETAILS = Details(history=StepHistory(bucket_ns=1_000_000_000))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Everything that is drawn."""
@@ -60,7 +63,7 @@ class View:
     snapshot: Diagnosis | None = None
     judged: Diagnosis | None = None  # the last snapshot that named something
     timed: Diagnosis | None = None  # the last one that knew how long a step takes
-    details: Details | None = None
+    details: Details = NO_DETAILS
     progress: TuneProgress | None = None
     trials: tuple[Trial, ...] = ()
     tuned: Tuning | None = None
@@ -79,7 +82,7 @@ class View:
     @property
     def active(self) -> Sequence[ActiveRemedy]:
         """The remedies that are on, the latest last."""
-        return self.details.active if self.details is not None else ()
+        return self.details.active
 
     @property
     def regime(self) -> str:
@@ -103,7 +106,7 @@ class View:
 
     @property
     def paused(self) -> bool:
-        return self.tuning and self.details is not None and self.details.paused
+        return self.tuning and self.details.paused
 
     @property
     def acting(self) -> bool:
@@ -214,13 +217,11 @@ def short(remedy: str) -> str:
 
 def left_on(view: View, remedies: Sequence[str] = ()) -> View:
     """The session is over: these remedies alone are still on in the job."""
-    found, details = view.snapshot, view.details
-    if found is not None:
-        view = replace(view, snapshot=msgspec.structs.replace(found, active=list(remedies)))
-    if details is not None:
-        left = [applied for applied in details.active if applied.remedy in remedies]
-        view = replace(view, details=msgspec.structs.replace(details, active=left))
-    return replace(view, progress=None)
+    left = [applied for applied in view.details.active if applied.remedy in remedies]
+    view = replace(view, progress=None, details=msgspec.structs.replace(view.details, active=left))
+    if view.snapshot is None:
+        return view
+    return replace(view, snapshot=msgspec.structs.replace(view.snapshot, active=list(remedies)))
 
 
 def _trial(view: View, trial: Trial) -> View:

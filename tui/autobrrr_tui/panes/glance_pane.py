@@ -348,10 +348,10 @@ def step_figures(view: View, room: int) -> Row:
     if found is None or found.step_ns.median is None:
         steps = 0 if found is None or not found.steps else found.steps
         return row(piece("no step seen yet" if not steps else f"{steps} steps seen", "muted"))
-    stats, history = found.step_ns, None if view.details is None or aged else view.details.history
+    stats, last_ns = found.step_ns, view.details.history.last_ns
     words = [f"{duration(stats.median)} median", f"{duration(stats.p99)} p99"]
-    if history is not None and history.last_ns is not None:
-        words.insert(0, f"{duration(history.last_ns)} now")
+    if last_ns is not None and not aged:
+        words.insert(0, f"{duration(last_ns)} now")
     per_s = 1e9 / stats.median if stats.median else 0.0
     rates = [(per_s, "steps/s"), (per_s * (found.batch_probe.batch or 0), "samples/s")]
     more = [f"{rate:,.0f} {unit}" if rate >= 10 else f"{rate:.2f} {unit}" for rate, unit in rates if rate]
@@ -364,8 +364,7 @@ def step_figures(view: View, room: int) -> Row:
 
 def _spark(view: View, room: int) -> list[Row]:
     """The steps of the last minutes in one line."""
-    history = None if view.details is None else view.details.history
-    line = "" if history is None else sparkline(history.median_ns, room - 8)
+    line = sparkline(view.details.history.median_ns, room - 8)
     return [row(piece(line, "accent"), piece(f"  {len(line)} s", "muted"))] if line else []
 
 

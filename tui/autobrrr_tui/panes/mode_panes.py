@@ -45,7 +45,7 @@ def _gaps(view: View, height: int) -> Sequence[ScreenPart]:
     shown: list[ScreenPart] = [*window_parts(window)] if window is not None else []
     if window is None:
         shown = [Line(text="no profiler window was taken"), *[Line(text=HOW, tone="muted")] * view.acting]
-    if found is not None and details is not None and details.operators and not (window and window.by_op):
+    if found is not None and details.operators and not (window and window.by_op):
         ops = [(op.op, op.count, op.kernel_ns) for op in details.operators]
         shown.append(operators_table(ops, found.step_ns.median, "kernels of traced steps"))
     return shown
@@ -53,7 +53,7 @@ def _gaps(view: View, height: int) -> Sequence[ScreenPart]:
 
 def _recipe(view: View, height: int) -> Sequence[ScreenPart]:
     """What is on in the job now, as the recipe that the next run would start with."""
-    recipe = view.details.recipe if view.details is not None else None
+    recipe = view.details.recipe
     if recipe is None:
         how = Line(text="t tunes the job, a in mode 3 applies one remedy", tone="muted")
         return [Line(text="no remedy is on, so there is no recipe yet"), *[how] * view.acting]

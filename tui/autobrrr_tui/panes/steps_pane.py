@@ -26,8 +26,8 @@ DASH = "-: not by autobrrr; perhaps an evaluation, a checkpoint or another progr
 
 
 def parts(view: View, height: int) -> Sequence[ScreenPart]:
-    history = view.details.history if view.details is not None else None
-    if history is None or not any(value is not None for value in history.median_ns):
+    history = view.details.history
+    if not any(value is not None for value in history.median_ns):
         return [Line(text="no step has ended yet", tone="muted")]
     roomy = height >= ROOMY
     tall = CHART_ROWS if roomy else max(LEAST_ROWS, min(LOW_ROWS, height - OTHERS))
@@ -76,9 +76,8 @@ def _histogram(history: StepHistory, width: int) -> list[Row]:
 
 def chart(view: View, room: int, height: int) -> list[Row]:
     """Median step of each second: axis, curve, the step before tuning, what was cut off, marks."""
-    found = view.snapshot
-    history = None if view.details is None else view.details.history
-    if found is None or history is None or height < 4:
+    found, history = view.snapshot, view.details.history
+    if found is None or height < 4:
         return []
     known = sorted(value for value in history.median_ns if value is not None)
     if not known:
@@ -121,8 +120,7 @@ def chart(view: View, room: int, height: int) -> list[Row]:
 
 def seconds_shown(view: View, room: int) -> str:
     """How far back the curve goes with so much room."""
-    history = None if view.details is None else view.details.history
-    seconds = 0 if history is None else min(len(history.median_ns), 2 * _curve_cells(room))
+    seconds = min(len(view.details.history.median_ns), 2 * _curve_cells(room))
     return f"last {seconds} s" if seconds else ""
 
 

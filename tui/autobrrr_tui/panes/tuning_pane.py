@@ -63,7 +63,7 @@ class RemedyRow:
 def lines(view: View) -> list[RemedyRow]:
     """Remedies in the order in which they are, or were, tried; those that need a new start last."""
     found: dict[str, RemedyRow] = {}
-    listed = view.details.remedies if view.details is not None else []
+    listed = view.details.remedies
     docs = {each.remedy: each.doc for each in listed}
     for trial in view.trials:
         tried = RemedyLine(

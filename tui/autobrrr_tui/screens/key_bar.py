@@ -8,7 +8,7 @@ from typing import NamedTuple
 from autobrrr.report.page_model import Line
 from autobrrr.report.text_rows import Piece, Row, piece
 from autobrrr_tui.panes.tuning_pane import RemedyRow
-from autobrrr_tui.view_state import View
+from autobrrr_tui.view_state import ScreenStanding, View
 
 MODES = ("glance", "steps", "diagnosis", "tuning", "gaps", "recipe", "log")
 SHORT = ("glance", "steps", "diag", "tune", "gaps", "recipe", "log")
@@ -43,6 +43,7 @@ KEYS = tuple(
         ("q", "quit", "quit", "quit this screen; the session continues"),
     )
 )  # fmt: skip
+TOUCHING = ("pause", "tune", "detach", "window", "probe", "apply", "undo")
 SPARE = ("probe", "window", "export", "sort", "search", "enter", "apply")  # left out in this order
 HELP = (
     Line(name="0 to 6, Esc", text=f"modes: {', '.join(MODES)}"),
@@ -67,25 +68,40 @@ def modes_line(mode: str, width: int) -> Row:
     return tuple(pieces)
 
 
-def able(view: View, line: RemedyRow | None) -> frozenset[str]:
-    """The keys that would do something to the job now, and export.
+def why_not(view: View, line: RemedyRow | None, action: str) -> str:
+    """Why a key that touches the job does nothing now; empty where it does something.
 
     Args:
         line: The remedy that is chosen, where remedies are listed.
     """
-    details = view.details
-    found = {"export"} if details is not None and details.recipe is not None else set()
+    if view.readonly:
+        return f"read-only: {action} would touch the job"
+    if view.standing is ScreenStanding.RECORDED:
+        return f"this is a recorded session: there is no job to {action}"
     if not view.acting:
-        return frozenset(found)
-    found |= {"tune", "detach"}
-    if view.tuning:
-        return frozenset({*found, "pause"})
-    found |= {"window", "probe"}
-    if line is not None and line.token is None and line.is_live:
-        found.add("apply")
-    if view.active:
-        found.add("undo")
-    return frozenset(found)
+        return (
+            f"the session is not there: {view.why}"
+            if view.standing is not ScreenStanding.OPENING
+            else "not attached yet"
+        )
+    if action == "pause" and not view.tuning:
+        return "nothing is being tuned; t starts it"
+    if action == "undo" and not view.active:
+        return "no remedy is on"
+    if action == "apply" and line is None:
+        return "choose a remedy with up and down, then a"
+    if action == "apply" and line is not None and line.token is not None:
+        return f"{line.key} is already on; u reverts it"
+    if action == "apply" and line is not None and not line.is_live:
+        return f"{line.key} can't be applied now ({line.remedy.reach}): autobrrr run --recipe FILE"
+    return ""
+
+
+def able(view: View, line: RemedyRow | None) -> frozenset[str]:
+    """The keys that would do something to the job now, and export; while a tuner works its own alone."""
+    acts = ("pause", "tune", "detach") if view.tuning else TOUCHING
+    found = {action for action in acts if not why_not(view, line, action)}
+    return frozenset(found | ({"export"} if view.details.recipe is not None else set()))
 
 
 def keys_line(width: int, can: frozenset[str], words: Mapping[str, str]) -> Row:

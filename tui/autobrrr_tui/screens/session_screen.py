@@ -20,7 +20,7 @@ from autobrrr.report.text_rows import BLANK, Row, clipped, piece, row
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.panes.mode_panes import PANES, ModePane
-from autobrrr_tui.screens.key_bar import HELP, MODES, able, keys_line, modes_line
+from autobrrr_tui.screens.key_bar import HELP, MODES, able, keys_line, modes_line, why_not
 from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.text_screen import Ask, TextScreen, meaning_of, word_of, words_of
 from autobrrr_tui.view_state import ScreenStanding, Source, View, Work
@@ -31,14 +31,15 @@ SEARCHING = row(piece(" Enter ", "key"), "keeps the search ", piece(" Esc ", "ke
 
 
 def touching(act: Callable[[SessionScreen], None]) -> Callable[[SessionScreen], None]:
-    """Of a key that touches the job: where it may not, only says why."""
+    """Of a key that touches the job: where it does nothing, only says why."""
 
     @wraps(act)
     def checked(screen: SessionScreen) -> None:
-        if screen.view.acting:
-            act(screen)
+        why = screen.why_not(act.__name__.removeprefix("action_"))
+        if why:
+            screen.tell(why)
         else:
-            screen.tell(screen.why_not(act.__name__.removeprefix("action_")))
+            act(screen)
 
     return checked
 
@@ -144,44 +145,35 @@ class SessionScreen(ListScreen):
 
     @touching
     def action_pause(self) -> None:
-        if not self.view.tuning:
-            self.tell("nothing is being tuned; t starts it")
-        elif self.view.paused:
+        if self.view.paused:
             self._request(lambda client: client.ask(SteerTuning("resume")), "the tuner continues")
         else:
             self._request(
                 lambda client: client.ask(SteerTuning("pause")), "the tuner pauses after this A/B pair"
             )
 
-    @touching
     def action_apply(self) -> None:
-        line = self._line()
-        if line is None:
+        line, why = self._line(), self.why_not("apply")
+        if line is None and self.view.acting:
             self.action_mode("tuning")
-            self.tell("choose a remedy with up and down, then a")
-        elif line.token is not None:
-            self.tell(f"{line.key} is already on; u reverts it")
-        elif not line.is_live:
-            self.tell(f"{line.key} can't be applied now ({line.remedy.reach}): autobrrr run --recipe FILE")
+        if line is None or why:
+            self.tell(why)
+            return
+        work = partial(_apply, RemedyChoice(remedy=line.remedy.remedy, options=line.remedy.options))
+        if line.class_tone == "warn":
+            class_ = line.remedy.class_
+            does = "draws other random numbers" if class_ == "stream" else "changes the training"
+            self._confirm(f"{line.key} is of class {class_}: it {does}. Apply it?", "apply it", work)
         else:
-            work = partial(_apply, RemedyChoice(remedy=line.remedy.remedy, options=line.remedy.options))
-            if line.class_tone == "warn":
-                class_ = line.remedy.class_
-                does = "draws other random numbers" if class_ == "stream" else "changes the training"
-                self._confirm(f"{line.key} is of class {class_}: it {does}. Apply it?", "apply it", work)
-            else:
-                self._request(work, f"{line.key} will be applied at the next step boundary")
+            self._request(work, f"{line.key} will be applied at the next step boundary")
 
     @touching
     def action_undo(self) -> None:
         line, on = self._line(), self.view.active
         if line is not None and line.token is not None:
             name, token, key = line.remedy.remedy, line.token, line.key
-        elif on:
-            name, token, key = on[-1].remedy, on[-1].token, label(on[-1].remedy, on[-1].options)
         else:
-            self.tell("no remedy is on")
-            return
+            name, token, key = on[-1].remedy, on[-1].token, label(on[-1].remedy, on[-1].options)
         self._request(partial(_undo, name, token), f"reverting {key}")
 
     @touching
@@ -204,7 +196,7 @@ class SessionScreen(ListScreen):
             self._request(_detach, "detaching", at_once=True)
 
     def action_export(self) -> None:
-        recipe_now = self.view.details.recipe if self.view.details is not None else None
+        recipe_now = self.view.details.recipe
         if recipe_now is None:
             self.tell("no remedy is on, so there is no recipe to write")
             return
@@ -229,9 +221,9 @@ class SessionScreen(ListScreen):
 
     def _copied(self) -> str:
         """What `y` copies: the recipe in its mode, else what is chosen, else what the verdict says."""
-        known, found = self.view.details, self.view.snapshot
+        recipe, found = self.view.details.recipe, self.view.snapshot
         if self.mode == "recipe":
-            return known.recipe.text if known is not None and known.recipe is not None else ""
+            return "" if recipe is None else recipe.text
         picked, copied = self._body.picked, self._pane.copied
         if picked is not None:
             return picked if copied is None else copied(self.view, picked)
@@ -239,13 +231,7 @@ class SessionScreen(ListScreen):
 
     def why_not(self, action: str) -> str:
         """Why a key that touches the job does nothing."""
-        if self.view.readonly:
-            return f"read-only: {action} would touch the job"
-        if self.view.standing is ScreenStanding.RECORDED:
-            return f"this is a recorded session: there is no job to {action}"
-        if self.view.standing is ScreenStanding.OPENING:
-            return "not attached yet"
-        return f"the session is not there: {self.view.why}"
+        return why_not(self.view, self._line(), action)
 
     def _confirm(self, question: str, yes: str, work: Work, *, at_once: bool = False) -> None:
         def answered(sure: bool | None) -> None:

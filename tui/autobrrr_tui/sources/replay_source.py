@@ -16,7 +16,7 @@ from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Record, Reverted, Verdict, verdict_line
 from autobrrr.records.events import Told
 from autobrrr.records.log_lines import LogLines
-from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
+from autobrrr.records.wire_answers import ActivityLine, SessionEnding, StepHistory
 from autobrrr.report.past_session import LogEntry, entries, open_log
 from autobrrr_tui.view_state import (
     Publish,
@@ -108,8 +108,7 @@ class ViewReader:
         elif type(found) is Verdict:  # a snapshot is one too
             self.view = said(self.view, verdict_line(found), t_ns)
         elif isinstance(found, StepHistory):
-            known = self.view.details or Details(history=found)
-            self.view = replace(self.view, details=msgspec.structs.replace(known, history=found))
+            self.view = replace(self.view, details=msgspec.structs.replace(self.view.details, history=found))
         elif isinstance(found, Reverted) and self.view.tuned is not None:
             self.view = retuned(self.view, self.view.tuned.without(found))
         elif isinstance(found, SessionEnding):
