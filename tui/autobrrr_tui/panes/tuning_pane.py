@@ -38,13 +38,16 @@ STAGES = {"trial": "trying", "ablation": "trying", "final": "confirming", "guard
 class RemedyRow:
     """One remedy with all that is known of it."""
 
-    key: str
     remedy: RemedyLine  # as the session lists it
     state: str
     trial: Trial | None = None
     achieved: float | None = None
     interval: list[float] | None = None
     token: int | None = None
+
+    @property
+    def key(self) -> str:
+        return label(self.remedy.remedy, self.remedy.options)
 
     @property
     def why(self) -> str:
@@ -62,9 +65,8 @@ class RemedyRow:
 
 def lines(view: View) -> list[RemedyRow]:
     """Remedies in the order in which they are, or were, tried; those that need a new start last."""
+    docs = {each.remedy: each.doc for each in view.details.remedies}
     found: dict[str, RemedyRow] = {}
-    listed = view.details.remedies
-    docs = {each.remedy: each.doc for each in listed}
     for trial in view.trials:
         tried = RemedyLine(
             remedy=trial.remedy,
@@ -74,24 +76,21 @@ def lines(view: View) -> list[RemedyRow]:
             doc=docs.get(trial.remedy, ""),
         )
         found[trial_label(trial)] = RemedyRow(
-            key=trial_label(trial),
             remedy=tried,
             state=trial.outcome_word,
             trial=trial,
             achieved=trial.achieved,
             interval=trial.interval,
         )
-    for remedy in listed:
-        key = label(remedy.remedy, remedy.options)
+    for remedy in view.details.remedies:
         waits = "manual" if not remedy.default else "queued" if view.tuning else "not tried"
         waits = waits if remedy.reach == "live" else BEGINS.get(remedy.reach, remedy.reach)
-        found.setdefault(key, RemedyRow(key=key, remedy=remedy, state=waits))
-    for applied in view.active:
-        key = label(applied.remedy, applied.options)
+        found.setdefault(label(remedy.remedy, remedy.options), RemedyRow(remedy=remedy, state=waits))
+    for applied in view.details.active:
         on = RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding")
-        base = found.get(key) or RemedyRow(key=key, remedy=on, state="on")
+        base = found.get(label(applied.remedy, applied.options)) or RemedyRow(remedy=on, state="on")
         state = base.state if base.state in ("kept", "trying") else "on"
-        found[key] = replace(base, state=state, token=applied.token)
+        found[base.key] = replace(base, state=state, token=applied.token)
     now = view.progress
     key = "" if now is None or now.remedy is None else label(now.remedy, now.options)
     if now is not None and key in found:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autobrrr.client.session_client import join
-from autobrrr.quantities import clock, duration, share, size
+from autobrrr.quantities import clock
 from autobrrr.records import JobLine, verdict_head
 from autobrrr.records.busy_words import busy_words
-from autobrrr.report.page_model import Cell, Line, LineGroup, PageTable, Tone, figure
+from autobrrr.report.page_model import Cell, Line, LineGroup, Tone, Value, figure, table
 from autobrrr.report.page_text import ScreenPart, page_rows
 from autobrrr.report.pages.diagnosis_parts import verdict_lines
 from autobrrr.report.text_bars import sparkline
@@ -123,8 +123,7 @@ class TopScreen(ListScreen):
             job_row(job, self._views.get(job.pid), self._medians.get(job.pid, ()), self._cpu.get(job.pid))
             for job in sorted(self._jobs, key=lambda job: (job.job or str(job.pid), job.rank or 0, job.pid))
         ]
-        keys = [cells[0].text for cells in rows]
-        return [PageTable(title="", heads=HEADS, rows=rows, keys=keys, more=more, tall=1)]
+        return [table("", HEADS, rows, keys=[str(cells[0]) for cells in rows], more=more, tall=1)]
 
     def _picked(self) -> JobLine | None:
         return next((each for each in self._jobs or [] if str(each.pid) == self._body.picked), None)
@@ -132,7 +131,7 @@ class TopScreen(ListScreen):
 
 SPARK = 12  # looks whose step times are drawn
 HEADS = (
-    *("#-pid", "-state", "-verdict", "#step", "~#-rank", "~#cpu", "~#age", "~#rss", "~-user"),
+    *("#-pid", "-state", "-verdict", "step:ns", "~#-rank", "~cpu:share", "~#age", "~rss:bytes", "~-user"),
     *("~-steps over time", "-script"),
 )
 STATES: dict[str, Tone] = {"attached": "better", "not ready": "muted"}
@@ -157,23 +156,22 @@ def more_of(job: JobLine, view: View | None) -> list[Line]:
 
 def job_row(
     job: JobLine, view: View | None, medians_ns: Sequence[float | None], cpu: float | None
-) -> list[Cell]:
+) -> list[Value]:
     """A job's row; `view` is what its session says, where it has one, `cpu` the share of one core."""
     found = view.snapshot if view is not None else None
-    step_ns = None if found is None else found.step_ns.median
     state = "attached" if job.attached else "ready" if job.attachable else "not ready"
     name = job.script or "?"
     name = name if name.startswith("-") else name.rsplit("/", 1)[-1]
     return [
-        Cell(text=str(job.pid)),
+        str(job.pid),
         Cell(text=state, tone=STATES.get(state, "")),
         Cell(text="" if view is None else view.regime, tone="head"),
-        figure("" if step_ns is None else duration(step_ns), step_ns),
+        None if found is None else found.step_ns.median,
         Cell(text="" if job.rank is None else str(job.rank), tone="worse" if job.slowest else ""),
-        figure("" if cpu is None else share(cpu), cpu),
+        cpu,
         figure("" if job.age_ns is None else clock(job.age_ns), job.age_ns),
-        figure("" if job.rss_bytes is None else size(job.rss_bytes), job.rss_bytes),
-        Cell(text=job.user or ""),
+        job.rss_bytes,
+        job.user or "",
         Cell(text=sparkline(medians_ns, SPARK), tone="accent"),
         Cell(text=f"{name} {job.arguments or ''}".rstrip(), tone="muted" if state == "not ready" else ""),
     ]
