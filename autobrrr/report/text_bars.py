@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -48,13 +49,9 @@ def sparkline(values: Sequence[float | None], cells: int) -> str:
     known = [value for value in shown if value is not None]
     if not known:
         return ""
-    middle = statistics.median(known)
-    return "".join(" " if value is None else _eighth(value, 0.5 * middle, 1.5 * middle) for value in shown)
-
-
-def _eighth(value: float, low: float, high: float) -> str:
-    part = 0.5 if high <= low else (value - low) / (high - low)
-    return EIGHTHS[max(1, min(8, round(part * 8)))]
+    middle = statistics.median(known) or math.inf  # of no time all are the same
+    eighths = [0 if value is None else max(1, min(8, round(8 * (value / middle - 0.5)))) for value in shown]
+    return "".join(EIGHTHS[each] for each in eighths)
 
 
 def columns(values: Sequence[float | None], height: int, high: float) -> list[str]:

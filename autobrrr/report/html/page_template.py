@@ -7,12 +7,12 @@ log brings can't run, even where an escape were forgotten.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from itertools import groupby
 
@@ -60,7 +60,7 @@ def page_html(page: ReportPage) -> str:
             data=inline_json(to_json(page.data)),
             style=Markup("".join((_colours(), *styles))),
             scripts=[Markup(script) for script in scripts],
-            hashes=[_hash(script) for script in scripts],
+            hashes=[b64encode(sha256(script.encode()).digest()).decode() for script in scripts],
             version=__version__,
         )
     )
@@ -132,11 +132,6 @@ def _colours() -> str:
         f":root[data-theme=dark]{{color-scheme:dark;{dark}}}"
         f"@media print{{:root:root{{color-scheme:light;{light}}}}}\n"
     )
-
-
-@cache
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 LETTER, LEAST_APART = 3.0, 9.0  # percent of the narrowest picture: of a letter, between two ticks

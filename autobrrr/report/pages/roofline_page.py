@@ -42,8 +42,7 @@ def roofline_page(found: Roofline) -> pm.ReportPage:
             _roofline(found),
             pm.section("What the figures mean", pm.listed(told) if told else None),
             pm.section("Figures", _table(found)),
-            *_sweep(found),
-            _matmul(found),
+            *_curves_measured(found),
             pm.section(
                 "Where the time of one addition goes", None if found.flame is None else _flame(found.flame)
             ),
@@ -123,7 +122,8 @@ def _table(found: Roofline) -> pm.PageTable:
     return pm.table("Every figure that was measured.", heads, rows(found))
 
 
-def _sweep(found: Roofline) -> Iterator[pm.Section]:
+def _curves_measured(found: Roofline) -> Iterator[pm.Section]:
+    """FLOP/s and what is behind them against the number of operations, and against the size of a matmul."""
     every = [run for run in runs(found) if run.sweep]
     kinds: tuple[tuple[str, Callable[[float], str], Callable[[SweepPoint], float]], ...] = (
         ("Runtime of x * 2, repeated", duration, lambda point: float(point.runtime_ns)),
@@ -136,13 +136,11 @@ def _sweep(found: Roofline) -> Iterator[pm.Section]:
         drawn = _curves(title, "repeats", curves, label, [(ridge, f"ridge {ridge:.0f}")] if ridge else [])
         yield pm.section("", drawn, on="both" if label is _flops else "page", beside=True)
 
-
-def _matmul(found: Roofline) -> pm.Section:
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for each in found.matmul:
-        curves.setdefault(each.dtype, []).append((each.n, each.flops))
-    drawn = _curves("FLOP/s of square matmuls against n", "n", curves, _flops)
-    return pm.section("", drawn if curves else None, beside=True)
+    matmuls: dict[str, list[tuple[float, float]]] = {}
+    for one in found.matmul:
+        matmuls.setdefault(one.dtype, []).append((one.n, one.flops))
+    drawn = _curves("FLOP/s of square matmuls against n", "n", matmuls, _flops)
+    yield pm.section("", drawn if matmuls else None, beside=True)
 
 
 def _curves(
@@ -179,8 +177,8 @@ def _flame(root: FlameBox) -> pm.PageTable:
 def _flame_rows(box: FlameBox, whole_ns: float, depth: int) -> Iterator[Sequence[pm.Value]]:
     part = box.ns / whole_ns if whole_ns > 0 else 0.0
     inside = f"└{'─' * (depth - 1)} " if depth else ""
-    name, took, spent = f"{inside}{box.name}", box_time(box.ns), share(part)
-    yield name, took, spent, pm.bar(part, "overhead"), box.how
+    took = f"{box.ns:.2f} ns" if 0 < box.ns < 1 else duration(box.ns)  # to take less is the point
+    yield f"{inside}{box.name}", took, share(part), pm.bar(part, "overhead"), box.how
     for each in sorted(box.parts, key=lambda one: -one.ns):
         yield from _flame_rows(each, whole_ns, depth + 1)
 
@@ -219,11 +217,6 @@ def roofs(found: Roofline) -> list[Roof]:
         for name, flops in (*run.peak_flops.items(), (VECTOR, _vector(run, fused=True)))
         if flops
     ]
-
-
-def box_time(ns: float) -> str:
-    """One addition takes less than a nanosecond: that is the point of the picture."""
-    return f"{ns:.2f} ns" if 0 < ns < 1 else duration(ns)
 
 
 def under_roof(run: Roofline) -> Iterator[tuple[str, pm.Point]]:

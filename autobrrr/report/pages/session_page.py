@@ -45,7 +45,7 @@ def session_page(session: PastSession) -> pm.ReportPage:
             _steps(session.data),
             tuning_section(trials, session.data.tuned),
             *grounds,
-            pm.section("Own cost", *(own or [_muted("Not measured.")]), beside=True),
+            pm.section("Own cost", *(own or [pm.Line(text="Not measured.", tone="muted")]), beside=True),
             _others(session.data),
             pm.section("Slow steps", _slow(session.data)),
             pm.section("Do it again", *_commands(session.data)),
@@ -137,27 +137,20 @@ def _verdict(found: Diagnosis, verdict: pm.Section) -> pm.Section:
     return replace(verdict, parts=[*verdict.parts[:2], told, *verdict.parts[2:]])
 
 
-def _muted(text: str) -> pm.Line:
-    return pm.Line(text=text, tone="muted")
-
-
 def _others(data: SessionData) -> pm.Section:
     seen = [
         f"{each.command} (pid {each.pid}): at most {share(each.share)} of a core"
         for each in data.timeline.contention
     ]
-    busy = busy_words(data.snapshot)
-    told: list[pm.Line | pm.LineGroup] = []
-    if busy:
-        told.append(pm.Line(text=f"At the end the machine was {busy}.", tone="worse"))
-    if seen:
-        told += [
-            pm.Line(text="These programs took CPU time while the job waited for a CPU:"),
-            pm.listed(seen),
-        ]
-    if not told:
-        told.append(_muted("No other program kept the job from a CPU."))
-    return pm.section("Others on the machine", *told, beside=True)
+    busy, quiet = busy_words(data.snapshot), "No other program kept the job from a CPU."
+    return pm.section(
+        "Others on the machine",
+        pm.Line(text=f"At the end the machine was {busy}.", tone="worse") if busy else None,
+        pm.Line(text="These programs took CPU time while the job waited for a CPU:") if seen else None,
+        pm.listed(seen) if seen else None,
+        None if busy or seen else pm.Line(text=quiet, tone="muted"),
+        beside=True,
+    )
 
 
 def _steps(data: SessionData) -> pm.Section:

@@ -87,7 +87,8 @@ def importance(trials: Sequence[Trial]) -> Mapping[str, float]:
     difference to explain.
     """
     measured = [each for each in trials if each.achieved and each.interval and each.options]
-    if len(measured) < LEAST_TRIALS or not _differ(measured):
+    intervals = [each.interval for each in measured if each.interval is not None]
+    if len(measured) < LEAST_TRIALS or max(low for low, _ in intervals) <= min(high for _, high in intervals):
         return {}
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -110,12 +111,6 @@ def importance(trials: Sequence[Trial]) -> Mapping[str, float]:
             )
         found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
     return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
-def _differ(measured: Sequence[Trial]) -> bool:
-    """Whether the interval of one trial lies above that of another."""
-    intervals = [each.interval for each in measured if each.interval is not None]
-    return max(low for low, _ in intervals) > min(high for _, high in intervals)
 
 
 def _importance(weights: Mapping[str, float]) -> pm.PageTable:

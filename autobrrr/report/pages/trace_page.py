@@ -44,7 +44,7 @@ def trace_page(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> p
     parts = [_trace(trace, views.get(trace.file, ()), at) for at, trace in enumerate(traces)]
     if len(traces) > 1:
         parts = [
-            [_folded(trace, found, is_first=at == 0)]
+            [_folded(trace, found, "closed" if at else "open")]
             for at, (trace, found) in enumerate(zip(traces, parts, strict=True))
         ]
     ranks = [] if analysis.ranks is None else [_ranks(analysis.ranks)]
@@ -64,10 +64,10 @@ def _about(trace: TraceAnalysis) -> list[str]:
     return [trace.gpu or "GPU unknown", *rank, f"{trace.events} events", f"{trace.json_bytes / 1e6:.1f} MB"]
 
 
-def _folded(trace: TraceAnalysis, sections: Sequence[pm.Section], *, is_first: bool) -> pm.Section:
+def _folded(trace: TraceAnalysis, sections: Sequence[pm.Section], fold: str) -> pm.Section:
     head = f"{trace.file}: {limit_words(trace.limit, trace.limit_confidence)}, regime {trace.regime}"
     about = pm.Line(text=" · ".join(_about(trace)), tone="muted")
-    return pm.section(head, about, *sections, fold="open" if is_first else "closed")
+    return pm.section(head, about, *sections, fold=fold)
 
 
 def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> list[pm.Section]:

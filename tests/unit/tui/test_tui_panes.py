@@ -64,9 +64,9 @@ def test_wrapped_lines_fit_and_lose_nothing_silently(text: str, cells: int, most
 @pytest.mark.parametrize(("width", "height"), [(60, 16), (80, 24), (100, 33), (120, 40), (200, 60)])
 def test_the_glance_fits_without_scrolling(name: str, width: int, height: int) -> None:
     body = height - 3 - len(job_header.banner(VIEWS[name], width)) - 1
-    page = glance_pane.page(VIEWS[name], width, body)
-    assert len(page.rows) <= body
-    assert all(width_of(line) <= width for line in page.rows), [plain(line) for line in page.rows]
+    rows = glance_pane.glance_rows(VIEWS[name], body, width)
+    assert len(rows) <= body
+    assert all(width_of(line) <= width for line in rows), [plain(line) for line in rows]
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -28,7 +28,6 @@ from autobrrr.report.text_rows import (
     BLANK,
     EDGES,
     LABEL,
-    Page,
     Piece,
     Row,
     beside,
@@ -74,15 +73,15 @@ DEVICE: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def page(view: View, width: int, height: int) -> Page:
+def glance_rows(view: View, height: int, width: int) -> list[Row]:
     """All of it in at most `height` rows."""
     found = view.snapshot
     known = found is None or view.regime != "unknown" or found.limit == "unknown"
     regime = row(piece(f"  regime: {view.regime}", "head" if known else "muted"))  # scripts may read it
     if found is None:
-        return Page(rows=[regime, BLANK, *_one_under_other(_after(view, width, height))][:height])
+        return [regime, BLANK, *_one_under_other(_after(view, width, height))][:height]
     wide = width >= PANELS[0] and height >= PANELS[1]
-    return Page(rows=[regime, *(_boxes if wide else _list)(view, found, width, height - 1)][:height])
+    return [regime, *(_boxes if wide else _list)(view, found, width, height - 1)][:height]
 
 
 def _boxes(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from autobrrr.quantities import clock
 from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable
@@ -24,10 +25,6 @@ class ModePane:
     explained: bool = False  # its lines have names that the session explains
     copied: Callable[[View, str], str] | None = None  # of the line that is chosen; None: its name
     newest_last: bool = False  # the end is kept in sight until the cursor leaves it
-
-
-def _glance(view: View, height: int) -> Sequence[ScreenPart]:
-    return [Drawn(draw=lambda width: glance_pane.page(view, width, height).rows)]
 
 
 def _diagnosis(view: View, height: int) -> Sequence[ScreenPart]:
@@ -101,7 +98,9 @@ def _when(line: Said) -> str:
 
 
 PANES: dict[str, ModePane] = {
-    "glance": ModePane(parts=_glance),
+    "glance": ModePane(
+        parts=lambda view, height: [Drawn(draw=partial(glance_pane.glance_rows, view, height))]
+    ),
     "steps": ModePane(parts=steps_pane.parts),
     "diagnosis": ModePane(parts=_diagnosis, explained=True),
     "tuning": ModePane(parts=tuning_pane.parts, explained=True),

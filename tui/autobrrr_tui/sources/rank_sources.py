@@ -25,19 +25,18 @@ TUNING = "tuning"  # the state of a session whose steps nobody else may make lon
 Compare = Callable[[Sequence[int]], object]
 
 
-def compare_now(pids: Sequence[int]) -> None:
-    """Have the sessions of these ranks time the same steps; each is told what came of it."""
-    compare_sessions(pids, None, lambda text: None)
-
-
 class Siblings:
-    """Asked by the listener of one rank; works on a thread of its own once there are several ranks."""
+    """Asked by the listener of one rank; works on a thread of its own once there are several ranks.
+
+    Args:
+        compare: Has the sessions of these ranks time the same steps; each is told what came of it.
+    """
 
     def __init__(
         self,
         list_jobs: Callable[[], list[JobLine]],
         joiner: Joiner = join,
-        compare: Compare = compare_now,
+        compare: Compare = lambda pids: compare_sessions(pids, None, lambda text: None),
     ) -> None:
         self._list_jobs, self._compare = list_jobs, compare
         self._sessions = JoinedSessions(joiner)
