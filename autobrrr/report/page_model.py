@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from autobrrr.quantities import duration, size
 from autobrrr.quantities import share as percent
@@ -83,7 +83,6 @@ def gain_scale(values: Iterable[float]) -> LogScale:
 class Line:
     """A sentence, with a name before it or a note behind it where it has one."""
 
-    kind: ClassVar = "line"
     text: str
     name: str = ""
     note: str = ""
@@ -92,9 +91,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineGroup:
-    """LineGroup that belong together; `figures` are set large, `glance` answers questions."""
+    """Lines that belong together; `figures` are set large, `glance` answers questions."""
 
-    kind: ClassVar = "lines"
     lines: Sequence[Line]
     shape: Literal["list", "advice", "facts", "figures", "glance"] = "list"
 
@@ -103,7 +101,6 @@ class LineGroup:
 class Bar:
     """Parts of one whole: name and share; a name is one of the palette."""
 
-    kind: ClassVar = "bar"
     title: str
     parts: Sequence[tuple[str, float]]
 
@@ -147,7 +144,6 @@ class Cell:
 class PageTable:
     """Rows under heads; before a head `#`: figures, `-`: can't be sorted, `~`: can be missed."""
 
-    kind: ClassVar = "table"
     title: str
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -204,7 +200,6 @@ class Series:
 class Chart:
     """Series over a logarithmic vertical axis; the horizontal one is too, or has named places 0, 1, ..."""
 
-    kind: ClassVar = "chart"
     title: str
     says: str  # the chart in words
     lines: Sequence[Series]
@@ -222,7 +217,6 @@ class Chart:
 class Drawing:
     """What the page's own script draws from `data`, JSON; a terminal leaves it out."""
 
-    kind: ClassVar = "drawing"
     shape: Literal["timeline", "steps"]
     name: str
     says: str
@@ -233,7 +227,6 @@ class Drawing:
 class Section:
     """Parts under a title; those `beside` each other share a row, those folded open at a press."""
 
-    kind: ClassVar = "section"
     title: str
     parts: Sequence[Part]
     on: Literal["both", "page", "text"] = "both"

@@ -94,6 +94,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.tests["part"] = lambda part, kind: type(part).__name__ == kind
     found.filters.update(
         share=share,
         factor=factor_words,
