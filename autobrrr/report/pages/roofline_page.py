@@ -28,6 +28,7 @@ def roofline_page(found: Roofline) -> pm.ReportPage:
     """The page."""
     measured_at = datetime.fromtimestamp(found.measured_at_unix_s, timezone.utc)
     told, busy = [*spec_lines(found), *sentences(found)], found.waited_share or 0.0
+    heads = ("figure", *(f"#-{_threads(run.threads)}" for run in runs(found)))
     warning = f"Others used the cores for {share(busy)} of the time: the roofs may be too low."
     return pm.ReportPage(
         kind="roofline",
@@ -41,7 +42,7 @@ def roofline_page(found: Roofline) -> pm.ReportPage:
             pm.section("", pm.Line(text=warning, tone="worse") if busy > 0.1 else None),
             _roofline(found),
             pm.section("What the figures mean", pm.listed(told) if told else None),
-            pm.section("Figures", _table(found)),
+            pm.section("Figures", pm.table("Every figure that was measured.", heads, rows(found))),
             *_curves_measured(found),
             pm.section(
                 "Where the time of one addition goes", None if found.flame is None else _flame(found.flame)
@@ -62,17 +63,35 @@ def _roofline(found: Roofline) -> pm.Section:
     every = roofs(found)
     if not every:
         return pm.section("Roofline")
-    points = [each for run in runs(found) for each in under_roof(run)]
+    points: dict[str, list[pm.Point]] = {}
+    for group, point in (each for run in runs(found) for each in under_roof(run)):
+        points.setdefault(group, []).append(point)
+    reached = [point.x for group in points.values() for point in group]
+    low, high = (
+        min([*reached, *(r.ridge / 16 for r in every)]),
+        max([*reached, *(r.ridge * 16 for r in every)]),
+    )
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(dict.fromkeys(r.name for r in every))}
-    low = min([roof.ridge / 16 for roof in every] + [point.x for _, point in points])
-    high = max([roof.ridge * 16 for roof in every] + [point.x for _, point in points])
-    lines = [_roof(roof, colours[roof.name], low, high, roof.threads < found.threads) for roof in every]
-    for group in dict.fromkeys(group for group, _ in points):
-        marks = [point for its, point in points if its == group]
-        name = POINTWISE if group == POINTWISE else f"matmuls, {group}"
-        lines.append(
-            pm.Series(name=name, colour=colours.get(group, "compute"), points=marks, is_joined=False)
+    lines = [
+        pm.Series(
+            name="",
+            colour=colours[roof.name],
+            points=[pm.Point(x=x, y=min(roof.flops, x * roof.bytes_per_s)) for x in (low, roof.ridge, high)],
+            is_dotted=False,
+            is_dashed=roof.threads < found.threads,
+            label=f"{roof.name}, {_threads(roof.threads)}",
         )
+        for roof in every
+    ]
+    lines += [
+        pm.Series(
+            name=group if group == POINTWISE else f"matmuls, {group}",
+            colour=colours.get(group, "compute"),
+            points=marks,
+            is_joined=False,
+        )
+        for group, marks in points.items()
+    ]
     best = max(every, key=lambda roof: roof.flops)
     drawn = pm.Chart(
         title="",
@@ -86,17 +105,6 @@ def _roofline(found: Roofline) -> pm.Section:
     )
     return pm.section(
         "Roofline", pm.Line(text=MEANS), drawn, pm.Line(text=POINTS, tone="muted"), _ridges(every), on="page"
-    )
-
-
-def _roof(roof: Roof, colour: str, low: float, high: float, is_dashed: bool) -> pm.Series:
-    return pm.Series(
-        name="",
-        colour=colour,
-        points=[pm.Point(x=x, y=min(roof.flops, x * roof.bytes_per_s)) for x in (low, roof.ridge, high)],
-        is_dotted=False,
-        is_dashed=is_dashed,
-        label=f"{roof.name}, {_threads(roof.threads)}",
     )
 
 
@@ -114,12 +122,6 @@ def _ridges(every: list[Roof]) -> pm.PageTable:
             for roof in every
         ],
     )
-
-
-def _table(found: Roofline) -> pm.PageTable:
-    every = runs(found)
-    heads = ("figure", *(f"#-{_threads(run.threads)}" for run in every))
-    return pm.table("Every figure that was measured.", heads, rows(found))
 
 
 def _curves_measured(found: Roofline) -> Iterator[pm.Section]:

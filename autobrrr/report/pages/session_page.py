@@ -30,25 +30,26 @@ def session_page(session: PastSession) -> pm.ReportPage:
     """The page."""
     data, found = session.data, session.data.snapshot
     verdict, *grounds = diagnosis_sections(found)
-    trials = session.data.tuned.trials if session.data.tuned is not None else session.data.trials
+    trials = data.trials if data.tuned is None else data.tuned.trials
     own = [pm.Line(text=f"Cost to your job: {found.cost.words}.")] if found.cost.words else []
     if found.cost.session_share is not None:
         own.append(pm.Line(text=f"That is {share(found.cost.session_share)} of the session."))
+    unread = pm.Line(text=data.unread, tone="worse") if data.unread else None
     return pm.ReportPage(
         kind="session",
         title=f"{found.job.script if found.job is not None else 'job'} (pid {found.pid})",
-        about=list(_about(session.data)),
+        about=list(_about(data)),
         sections=pm.filled(
-            pm.section("", pm.Line(text=session.data.unread, tone="worse") if session.data.unread else None),
+            pm.section("", unread),
             pm.section("", pm.LineGroup(lines=answers(session), shape="glance")),
             _verdict(found, verdict),
-            _steps(session.data),
-            tuning_section(trials, session.data.tuned),
+            _steps(data),
+            tuning_section(trials, data.tuned),
             *grounds,
             pm.section("Own cost", *(own or [pm.Line(text="Not measured.", tone="muted")]), beside=True),
-            _others(session.data),
-            pm.section("Slow steps", _slow(session.data)),
-            pm.section("Do it again", *_commands(session.data)),
+            _others(data),
+            pm.section("Slow steps", _slow(data)),
+            pm.section("Do it again", *_commands(data)),
         ),
         data=data,
         file=f"{data.session or 'session'}.json",
@@ -70,16 +71,15 @@ def _about(data: SessionData) -> Iterator[str]:
 
 def answers(session: PastSession) -> list[pm.Line]:
     """Six questions, in the order in which they are asked: the answer, and what is behind it."""
-    last = session.data.snapshot
+    data, last = session.data, session.data.snapshot
     named, age = session.judged or last, ""
     if named is not last and named.t_ns is not None and last.t_ns is not None:
         age = f"{duration(last.t_ns - named.t_ns)} before the end"
     provisional = ", provisional" if named.provisional and named.limit not in NAMES_NOBODY else ""
     on, cost = last.active, last.cost
-    if session.data.tuned is not None and session.data.tuned.kept:
-        safe = CLASS_WORDS.get(session.data.tuned.class_, session.data.tuned.class_)
-    else:
-        safe = "no tuning kept what is on" if on else "no remedy was kept"
+    safe = "no tuning kept what is on" if on else "no remedy was kept"
+    if data.tuned is not None and data.tuned.kept:
+        safe = CLASS_WORDS.get(data.tuned.class_, data.tuned.class_)
     where = "; ".join(filter(None, [*(one.words for one in named.where[:1]), named.adds]))
     still_on = f"on at the end: {', '.join(on)}" if on else "no remedy is on"
     watching = "" if cost.share is None else f"watching took {share(cost.share)} of each step"
@@ -87,8 +87,8 @@ def answers(session: PastSession) -> list[pm.Line]:
         ("What is slow?", limited_by(named), where),
         ("How sure?", how_sure(named) + provisional, age or signals_words(named)),
         ("What to do?", *_to_do(session)),
-        ("How does it stand?", session.data.ending, still_on),
-        ("What was gained?", *_gained(session.data)),
+        ("How does it stand?", data.ending, still_on),
+        ("What was gained?", *_gained(data)),
         ("Is it safe?", safe, watching),
     ]
     return [pm.Line(name=question, text=said, note=more) for question, said, more in told]
@@ -128,13 +128,9 @@ def _gained(data: SessionData) -> tuple[str, str]:
 
 def _verdict(found: Diagnosis, verdict: pm.Section) -> pm.Section:
     """With what the regime means, folded."""
-    word = meaning(found.regime)
-    verdict = replace(verdict, title="Verdict at the end")
-    if word is None:
-        return verdict
-    asked = f"What does “{found.regime}” mean?"
-    told = pm.section(asked, pm.Line(text=word.meaning), fold="closed")
-    return replace(verdict, parts=[*verdict.parts[:2], told, *verdict.parts[2:]])
+    word, asked = meaning(found.regime), f"What does “{found.regime}” mean?"
+    told = [] if word is None else [pm.section(asked, pm.Line(text=word.meaning), fold="closed")]
+    return replace(verdict, title="Verdict at the end", parts=[*verdict.parts[:2], *told, *verdict.parts[2:]])
 
 
 def _others(data: SessionData) -> pm.Section:
@@ -176,7 +172,7 @@ def _steps(data: SessionData) -> pm.Section:
 def _step_data(data: SessionData) -> str:
     """What the chart of steps draws, as JSON."""
     timeline, tuned = data.timeline, data.tuned
-    before = None if tuned is None or tuned.objective != "step_ns" else tuned.baseline
+    before = tuned.baseline if tuned is not None and tuned.objective == "step_ns" else None
     drawn = {
         "at": [each.at_s for each in timeline.seconds],
         "median": [each.median_ns / 1e6 for each in timeline.seconds],
