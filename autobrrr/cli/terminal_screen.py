@@ -36,8 +36,7 @@ def wants_screen() -> bool:
 def live_source(pid: int, opened: Callable[[OnText], Client], *, readonly: bool) -> LiveSource:
     """A session that runs, with those of its other ranks, as a source."""
     from autobrrr.cli.verbs.ls import jobs
-    from autobrrr_tui.sources.live_source import LiveSource
-    from autobrrr_tui.sources.rank_sources import Siblings
+    from autobrrr_tui.sources.live_source import LiveSource, Siblings
 
     return LiveSource(pid, opened, readonly=readonly, siblings=Siblings(jobs))
 

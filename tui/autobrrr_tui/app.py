@@ -18,7 +18,7 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import Screen
 
-from autobrrr_tui.screens.key_bar import KEYS, MODES
+from autobrrr_tui.screens.list_screen import KEYS, MODES
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.view_state import Source
 from autobrrr_tui.widgets.row_widget import is_light

@@ -23,7 +23,7 @@ from autobrrr.records.session_requests import (
 from autobrrr.records.wire_answers import ActiveRemedy, RemedyChoice
 from autobrrr.report.page_text import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
-from autobrrr_tui.screens.key_bar import MODES
+from autobrrr_tui.screens.list_screen import MODES
 from autobrrr_tui.screens.session_screen import SessionScreen, Updated
 from autobrrr_tui.screens.text_screen import SAID
 from autobrrr_tui.view_state import ScreenStanding, View

@@ -9,7 +9,7 @@ import msgspec
 
 from autobrrr.records import Anatomy, Diagnosis, JobLine, LateRank, RankLine
 from autobrrr.records.record_base import as_record
-from autobrrr_tui.sources.rank_sources import Siblings
+from autobrrr_tui.sources.live_source import Siblings
 from autobrrr_tui.view_state import View
 from support.screens import tui
 from support.sessions.client import PlayedClient

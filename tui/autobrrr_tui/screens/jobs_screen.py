@@ -16,11 +16,10 @@ from autobrrr.report.pages.diagnosis_parts import verdict_lines
 from autobrrr.report.text_bars import sparkline
 from autobrrr.report.text_rows import EDGES, boxed, clipped, piece, plain, row
 from autobrrr_tui.panes.glance_pane import gain
-from autobrrr_tui.screens.key_bar import HELP, keys_line
-from autobrrr_tui.screens.list_screen import ListScreen
+from autobrrr_tui.screens.list_screen import HELP, ListScreen, keys_line
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import TextScreen
-from autobrrr_tui.sources.rank_sources import JoinedSessions, Joiner
+from autobrrr_tui.sources.live_source import JoinedSessions, Joiner
 from autobrrr_tui.view_state import ScreenStanding, Source, View
 from autobrrr_tui.widgets.row_widget import Lines
 

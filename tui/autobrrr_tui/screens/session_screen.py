@@ -20,8 +20,7 @@ from autobrrr.report.text_rows import BLANK, Row, clipped, piece, row
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.panes.mode_panes import PANES, ModePane
-from autobrrr_tui.screens.key_bar import HELP, MODES, able, keys_line, modes_line, why_not
-from autobrrr_tui.screens.list_screen import ListScreen
+from autobrrr_tui.screens.list_screen import HELP, MODES, ListScreen, able, keys_line, modes_line, why_not
 from autobrrr_tui.screens.text_screen import Ask, TextScreen, meaning_of, word_of, words_of
 from autobrrr_tui.view_state import ScreenStanding, Source, View, Work
 from autobrrr_tui.widgets.row_widget import Lines
