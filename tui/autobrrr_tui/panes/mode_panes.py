@@ -22,7 +22,6 @@ class ModePane:
     """One mode. `parts` are given the rows that there are."""
 
     parts: Callable[[View, int], Sequence[ScreenPart]]
-    explained: bool = False  # its lines have names that the session explains
     copied: Callable[[View, str], str] | None = None  # of the line that is chosen; None: its name
     newest_last: bool = False  # the end is kept in sight until the cursor leaves it
 
@@ -102,8 +101,8 @@ PANES: dict[str, ModePane] = {
         parts=lambda view, height: [Drawn(draw=partial(glance_pane.glance_rows, view, height))]
     ),
     "steps": ModePane(parts=steps_pane.parts),
-    "diagnosis": ModePane(parts=_diagnosis, explained=True),
-    "tuning": ModePane(parts=tuning_pane.parts, explained=True),
+    "diagnosis": ModePane(parts=_diagnosis),
+    "tuning": ModePane(parts=tuning_pane.parts),
     "gaps": ModePane(parts=_gaps),
     "recipe": ModePane(parts=_recipe),
     "log": ModePane(parts=_log, copied=_copied, newest_last=True),

@@ -119,8 +119,9 @@ class SessionScreen(ListScreen):
             line = self._line()
             name = picked if line is None else line.remedy.remedy
             known = {each.remedy.doc for each in tuning_pane.lines(self.view)}  # in the details already
-            said = meaning_of(name, known) if self._pane.explained else []
-            self.app.push_screen(TextScreen(picked, [*details(self._parts, picked), *said]))
+            self.app.push_screen(
+                TextScreen(picked, [*details(self._parts, picked), *meaning_of(name, known)])
+            )
 
     def action_copy(self) -> None:
         text = self._copied()
@@ -169,11 +170,9 @@ class SessionScreen(ListScreen):
     @touching
     def action_undo(self) -> None:
         line, on = self._line(), self.view.active
-        if line is not None and line.token is not None:
-            name, token, key = line.remedy.remedy, line.token, line.key
-        else:
-            name, token, key = on[-1].remedy, on[-1].token, label(on[-1].remedy, on[-1].options)
-        self._request(partial(_undo, name, token), f"reverting {key}")
+        chosen = next((each for each in on if line is not None and each.token == line.token), on[-1])
+        undo = partial(_undo, chosen.remedy, chosen.token)
+        self._request(undo, f"reverting {label(chosen.remedy, chosen.options)}")
 
     @touching
     def action_probe(self) -> None:
