@@ -239,7 +239,7 @@ Part: TypeAlias = Line | LineGroup | Bar | PageTable | Chart | Drawing | Section
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
-    """A whole page; `data` can be saved from it under the name `file`."""
+    """A whole page; `data` can be saved from it under the name `file`; a short text holds `brief`."""
 
     kind: str
     title: str
@@ -247,6 +247,7 @@ class ReportPage:
     sections: Sequence[Section]
     data: Record
     file: str
+    brief: Sequence[Section] = ()
 
     def drawings(self) -> Iterator[Drawing]:
         yield from _drawings(self.sections)

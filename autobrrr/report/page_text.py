@@ -371,11 +371,13 @@ MARGIN = 2  # cells that a screen leaves on the right
 TITLES = ("title", "head")  # tones of rows that have no margin
 
 
-def page_text(page: ReportPage, width: int | None = WIDTH) -> str:
-    """The whole page; `None`: no line is wrapped."""
+def page_text(page: ReportPage, width: int | None = WIDTH, sections: Sequence[Section] = ()) -> str:
+    """The whole page, or these of its sections; `None`: no line is wrapped."""
     about = [Line(text=" · ".join(page.about), tone="muted")] if page.about else []
     head = Section(title="", parts=[Line(text=page.title, tone="title"), *about])
-    return "\n\n".join(text for each in (head, *page.sections) if (text := section_text(each, width)))
+    return "\n\n".join(
+        text for each in (head, *(sections or page.sections)) if (text := section_text(each, width))
+    )
 
 
 def section_text(section: Section, width: int | None) -> str:

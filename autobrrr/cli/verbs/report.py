@@ -6,7 +6,7 @@ import argparse
 
 from autobrrr import paths
 from autobrrr.attach import door
-from autobrrr.cli.printed import NARRATOR, check_places, columns, deliver, narrate, show, write_file
+from autobrrr.cli.printed import NARRATOR, Loudness, check_places, columns, deliver, narrate, show, write_file
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import EXIT_DONE, UsageError
@@ -64,8 +64,10 @@ def run(args: argparse.Namespace) -> int:
     elif args.html is not None:
         print(args.html)
     else:
-        show(f"{page_text(session_page(found), columns())}\n\nlog: {file}")
-        NARRATOR.next_step(f"autobrrr report {args.session} --html session.html   (or --tui: on the screen)")
+        page, whole = session_page(found), NARRATOR.loudness is Loudness.VERBOSE
+        show(f"{page_text(page, columns(), () if whole else page.brief)}\n\nlog: {file}")
+        more = "--html FILE: as a page; --tui: on the screen"
+        NARRATOR.next_step(f"autobrrr report {args.session} -v   (all of it; {more})")
     return EXIT_DONE
 
 

@@ -17,7 +17,7 @@ from autobrrr.records import NAMES_NOBODY, Diagnosis, Tuning, how_sure, limited_
 from autobrrr.records.busy_words import busy_words
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
-from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, meaning, signals_words
+from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, ledger_table, meaning, signals_words
 from autobrrr.report.pages.tuning_parts import tuning_section
 from autobrrr.report.past_session import PastSession, SessionData, SlowMoment, TimelineBand
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
@@ -35,16 +35,17 @@ def session_page(session: PastSession) -> pm.ReportPage:
     if found.cost.session_share is not None:
         own.append(pm.Line(text=f"That is {share(found.cost.session_share)} of the session."))
     unread = pm.Line(text=data.unread, tone="worse") if data.unread else None
+    first = pm.section("", unread, pm.LineGroup(lines=answers(session), shape="glance"))
+    tried = tuning_section(trials, data.tuned)
     return pm.ReportPage(
         kind="session",
         title=f"{found.job.script if found.job is not None else 'job'} (pid {found.pid})",
         about=list(_about(data)),
         sections=pm.filled(
-            pm.section("", unread),
-            pm.section("", pm.LineGroup(lines=answers(session), shape="glance")),
+            first,
             _verdict(found, verdict),
             _steps(data),
-            tuning_section(trials, data.tuned),
+            tried,
             *grounds,
             pm.section("Own cost", *(own or [pm.Line(text="Not measured.", tone="muted")]), beside=True),
             _others(data),
@@ -53,6 +54,7 @@ def session_page(session: PastSession) -> pm.ReportPage:
         ),
         data=data,
         file=f"{data.session or 'session'}.json",
+        brief=pm.filled(first, pm.section("", ledger_table(found)), tried),
     )
 
 
@@ -98,7 +100,7 @@ def _to_do(session: PastSession) -> tuple[str, str]:
     tuned = session.data.tuned
     if tuned is not None and tuned.proven:
         more = started_with(tuned.recipe or UNSAVED, _command(session.data))
-        held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end)"
+        held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end of the whole report)"
         return "start with what was kept", more + held
     if tuned is not None and tuned.kept:
         return "confirm what was kept", f"autobrrr tune PID --recipe {UNSAVED}"

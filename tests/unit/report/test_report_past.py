@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -89,11 +90,22 @@ def test_without_any_session_the_recorded_one_is_named(
 def test_the_text_says_what_was_found_tried_and_how_it_ended(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", "8091"]) == 0
+    assert main(["report", "8091", "-v"]) == 0
     said = capsys.readouterr().out
     assert "Limited by host: 68 % Python and dispatch (high confidence)" in said
     assert "speed-up 1.56x" in said
     assert "session of 42.0 s, 9870 steps · end of 20260102-100000-8091" in said
+    assert "Own cost" in said
+    assert said.rstrip().endswith("20260102-100000-8091.jsonl")
+
+
+def test_in_short_the_text_answers_what_a_person_asks(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "8091"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"What is slow\? +Limited by host: 68 % Python and dispatch", said)
+    assert "speed-up 1.56x" in said
+    assert "Own cost" not in said
+    assert len(said.splitlines()) < 30
     assert said.rstrip().endswith("20260102-100000-8091.jsonl")
 
 
