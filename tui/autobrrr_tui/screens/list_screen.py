@@ -270,7 +270,6 @@ class ListScreen(Screen[None]):
         """Another search or sort of this mode's list."""
         self._choices[self.mode] = choice
         self.draw()
-        self._body.reveal()
 
     def _show(self, name: str, rows: Sequence[Row], height: int | None = None) -> None:
         lines = self.query_one(f"#{name}", Lines)

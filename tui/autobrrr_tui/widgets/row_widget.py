@@ -54,7 +54,8 @@ class Lines(Widget, can_focus=False):
         elif self.picked not in page.picks.values():
             self.picked = next(iter(page.picks.values()), None)
         was, now = _place(shown, self.picked), _place(page, self.picked)
-        if was is not None and now is not None and self._shows(was) and not self._shows(now):
+        saw = bool(shown.picks) if was is None else self._shows(was)
+        if saw and now is not None and not self._shows(now):
             self._top = now - self.size.height // 2
         if self._follows:
             self._top = len(page.rows)
@@ -88,16 +89,6 @@ class Lines(Widget, can_focus=False):
         self._follows = self._newest_last and self._top + self.size.height >= len(self._page.rows)
         self._draw()
 
-    def reveal(self) -> None:
-        """Scroll to the cursor where it is out of sight."""
-        at = _place(self._page, self.picked)
-        if at is not None and not self._shows(at):
-            self.scroll_rows(at - self.size.height // 2 - self._top)
-
-    def pick(self, name: str) -> None:
-        self.picked, self._follows = name, False
-        self._draw()
-
     def render_line(self, y: int) -> Strip:
         """One line of the widget."""
         return self._strip(*self._seen(self._top + y))
@@ -121,7 +112,7 @@ class Lines(Widget, can_focus=False):
         if name == self.picked:
             self.post_message(self.Chosen(name))
         else:
-            self.pick(name)
+            self.picked, self._follows = name, False
             self.post_message(self.Picked())
 
     def _strip(self, line: Row, marked: bool) -> Strip:
