@@ -5,7 +5,7 @@ Sections have titles for a page; on a screen the titles of their tables stand fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -60,11 +60,11 @@ def diagnosis_sections(found: Diagnosis) -> list[pm.Section]:
     )
 
 
-def meaning(name: str) -> Explained | None:
-    """What a signal, a regime, a remedy or another word means."""
+def glossary() -> Mapping[str, Explained]:
+    """What signals, regimes, remedies and other words mean, by name."""
     from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for a first paint: it brings numpy
 
-    return EXPLANATIONS.get(name)
+    return EXPLANATIONS
 
 
 def verdict_lines(found: Diagnosis) -> Iterator[pm.Line]:

@@ -17,7 +17,7 @@ from autobrrr.records import NAMES_NOBODY, Diagnosis, Tuning, how_sure, limited_
 from autobrrr.records.busy_words import busy_words
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
-from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, ledger_table, meaning, signals_words
+from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, glossary, ledger_table, signals_words
 from autobrrr.report.pages.tuning_parts import tuning_section
 from autobrrr.report.past_session import PastSession, SessionData, SlowMoment, TimelineBand
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
@@ -130,7 +130,7 @@ def _gained(data: SessionData) -> tuple[str, str]:
 
 def _verdict(found: Diagnosis, verdict: pm.Section) -> pm.Section:
     """With what the regime means, folded."""
-    word, asked = meaning(found.regime), f"What does “{found.regime}” mean?"
+    word, asked = glossary().get(found.regime), f"What does “{found.regime}” mean?"
     told = [] if word is None else [pm.section(asked, pm.Line(text=word.meaning), fold="closed")]
     return replace(verdict, title="Verdict at the end", parts=[*verdict.parts[:2], *told, *verdict.parts[2:]])
 

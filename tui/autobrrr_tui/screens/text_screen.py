@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 from autobrrr.records.record_base import Limit, Regime
 from autobrrr.report.page_model import Line
 from autobrrr.report.page_text import facts
-from autobrrr.report.pages.diagnosis_parts import meaning
+from autobrrr.report.pages.diagnosis_parts import glossary
 from autobrrr.report.text_rows import BLANK, Page, Row, heading, piece, plain, row, wrapped
 from autobrrr_tui.view_state import View
 from autobrrr_tui.widgets.row_widget import Lines
@@ -77,7 +77,7 @@ class TextScreen(ModalScreen[None]):
 
 def meaning_of(name: str, known: Set[str]) -> list[Line]:
     """What an explanation says that is not known yet; nothing of what the glossary does not hold."""
-    found = meaning(name)
+    found = glossary().get(name)
     if found is None:
         return []
     guards = [Line(name="" if i else "guards", text=guard) for i, guard in enumerate(found.guards)]
@@ -139,12 +139,10 @@ LIMITS = frozenset(get_args(Limit)) - frozenset(get_args(Regime))  # that are no
 
 def words_of(view: View, rows: Sequence[Row]) -> list[str]:
     """Names of what these rows show; the verdict's own words first."""
-    from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for a first paint: it brings numpy
-
     text = "\n".join(map(plain, rows))
     named = {
         each.name: rf"{each.name.replace('_', ' ')}(?!\.?\w)"
-        for each in EXPLANATIONS.values()
+        for each in glossary().values()
         if each.kind in KINDS and each.name not in COMMON
     }
     shown = [name for name, words in (SAID | named | SAID).items() if re.search(rf"(?<!\w)(?:{words})", text)]
@@ -155,7 +153,7 @@ def words_of(view: View, rows: Sequence[Row]) -> list[str]:
 
 def word_of(name: str) -> list[Line]:
     """A word with the first sentence of what it means."""
-    found = meaning(name)
+    found = glossary().get(name)
     if found is None:
         return []
     first = found.meaning.split(". ")[0].rstrip(".")
