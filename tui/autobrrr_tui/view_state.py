@@ -226,12 +226,10 @@ def left_on(view: View, remedies: Sequence[str] = ()) -> View:
 
 def _trial(view: View, trial: Trial) -> View:
     """A trial that is told again replaces what was told before."""
-    key = trial_label(trial)
-    at = next((i for i, each in enumerate(view.trials) if trial_label(each) == key), len(view.trials))
-    before = view.trials[at].outcome if at < len(view.trials) else None
-    trials = (*view.trials[:at], trial, *view.trials[at + 1 :])
-    marks = view.marks
-    if (before == "kept") != (trial.outcome == "kept") and view.snapshot is not None:
+    known, key = {trial_label(each): each for each in view.trials}, trial_label(trial)
+    was_kept = key in known and known[key].outcome == "kept"
+    trials, marks = tuple({**known, key: trial}.values()), view.marks
+    if was_kept != (trial.outcome == "kept") and view.snapshot is not None:
         sign = "+" if trial.outcome == "kept" else "-"
         marks = (*marks, Mark(t_ns=view.snapshot.t_ns or 0, text=f"{sign}{short(trial.remedy)}"))
     return replace(view, trials=trials, marks=marks[-MARKS:])

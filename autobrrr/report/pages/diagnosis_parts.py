@@ -14,7 +14,6 @@ from autobrrr.quantities import duration, share, size
 from autobrrr.readable import readable
 from autobrrr.records import (
     Advice,
-    BatchMemory,
     BatchProbe,
     Diagnosis,
     Evidence,
@@ -341,16 +340,10 @@ def sweep_parts(sweep: SizeSweep) -> Iterator[pm.Line | pm.PageTable]:
     yield pm.table(f"{along}, {sweep.size} now", heads, rows, most=MOST_POINTS)
     for note in sweep.notes:
         yield pm.Line(text=note)
-    if sweep.memory is not None:
-        yield pm.Line(text=memory_text(sweep.memory))
-
-
-def memory_text(memory: BatchMemory) -> str:
-    """What a step takes, what twice the batch would, what fits."""
-    text = (
-        f"memory of a step: about {size(memory.peak_bytes)} at its peak, "
-        f"{size(memory.peak_2x_bytes)} at twice the batch"
-    )
-    if memory.largest_batch is None:
-        return text
-    return f"{text}; about {memory.largest_batch} samples fit into {size(memory.free_bytes or 0)}"
+    memory = sweep.memory
+    if memory is not None:
+        text = f"memory of a step: about {size(memory.peak_bytes)} at its peak, "
+        text += f"{size(memory.peak_2x_bytes)} at twice the batch"
+        if memory.largest_batch is not None:
+            text += f"; about {memory.largest_batch} samples fit into {size(memory.free_bytes or 0)}"
+        yield pm.Line(text=text)

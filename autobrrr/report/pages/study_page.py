@@ -21,6 +21,7 @@ OBJECTIVES = {
     "tokens_per_s": "tokens a second",
 }
 TITLE = "Every trial against the command as given, the fastest first."
+GUIDE = "How well each parameter tells fast trials from slow ones (PED-ANOVA); a guide only."
 OUTCOMES = {"undone": "tried", "refused": "not possible"}
 LEAST_TRIALS = 4  # that were measured, before an importance is said
 MOST_LEVELS = 24  # of a parameter, in a slice
@@ -32,6 +33,8 @@ def study_page(tuning: Tuning) -> pm.ReportPage:
     named = [msgspec.structs.replace(each, options={}) for each in tuning.trials]  # its name holds them
     ranked = sorted(named, key=lambda each: -(each.achieved or 0.0))
     measured = [each for each in tuning.trials if each.achieved]
+    heads, found = ("parameter", "importance:share", "-"), importance(tuning.trials)
+    weights = [(name, part, pm.bar(part, "memory")) for name, part in found.items()]
     return pm.ReportPage(
         kind="tune",
         title=tuning.job.script if tuning.job is not None else "a study of relaunched trials",
@@ -41,7 +44,7 @@ def study_page(tuning: Tuning) -> pm.ReportPage:
         ],
         sections=pm.filled(
             _result(tuning),
-            pm.section("What made the difference", _importance(importance(tuning.trials))),
+            pm.section("What made the difference", pm.table(GUIDE, heads, weights)),
             pm.section("By parameter", *_slices(measured), on="page"),
             pm.section("History", _history(tuning.trials) if measured else None, on="page"),
             pm.section("All trials", trials_table(TITLE, ranked, tuning if tuning.kept else None, OUTCOMES)),
@@ -111,14 +114,6 @@ def importance(trials: Sequence[Trial]) -> Mapping[str, float]:
             )
         found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
     return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
-def _importance(weights: Mapping[str, float]) -> pm.PageTable:
-    return pm.table(
-        "How well each parameter tells fast trials from slow ones (PED-ANOVA); a guide only.",
-        ("parameter", "importance:share", "-"),
-        [(name, part, pm.bar(part, "memory")) for name, part in weights.items()],
-    )
 
 
 def _history(trials: Sequence[Trial]) -> pm.Chart:

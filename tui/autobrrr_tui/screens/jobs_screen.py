@@ -60,12 +60,10 @@ class TopScreen(ListScreen):
     def _learn(self, job: JobLine, view: View | None) -> None:
         """Its CPU since the last look, and its step times over the last looks."""
         before = next((each for each in self._jobs or [] if each.pid == job.pid), None)
-        if before is None or None in (before.cpu_ns, before.age_ns, job.cpu_ns, job.age_ns):
-            share = None if not job.age_ns or job.cpu_ns is None else job.cpu_ns / job.age_ns
-        else:
-            passed_ns = (job.age_ns or 0) - (before.age_ns or 0)
-            share = ((job.cpu_ns or 0) - (before.cpu_ns or 0)) / passed_ns if passed_ns > 0 else None
-        self._cpu[job.pid] = share
+        cpu_ns, age_ns = (0, 0) if before is None else (before.cpu_ns or 0, before.age_ns or 0)
+        passed_ns = (job.age_ns or 0) - age_ns
+        known = job.cpu_ns is not None and passed_ns > 0
+        self._cpu[job.pid] = ((job.cpu_ns or 0) - cpu_ns) / passed_ns if known else None
         if view is not None and view.snapshot is not None:
             seen = (*self._medians.get(job.pid, ()), view.snapshot.step_ns.median)
             self._medians[job.pid] = seen[-SPARK:]
