@@ -27,20 +27,19 @@ def cells_of(shares: Sequence[float], cells: int) -> list[int]:
     return found
 
 
-def flowed(pieces: Sequence[Piece], cells: int, gap: int = 2) -> list[Row]:
-    """Pieces over as many rows as they need; none for none."""
-    lines: list[list[Piece]] = [[]]
-    used = 0
+def flowed(pieces: Sequence[Piece], cells: int) -> list[Row]:
+    """Pieces over as many rows as they need, two blanks between them; none for none."""
+    lines: list[Row] = []
+    used = cells  # so that the first piece begins a row
     for each in pieces:
-        need = len(each[0]) + (gap if lines[-1] else 0)
-        if lines[-1] and used + need > cells:
-            lines.append([])
-            used, need = 0, len(each[0])
-        if lines[-1]:
-            lines[-1].append(piece(" " * gap))
-        lines[-1].append(each)
-        used += need
-    return [tuple(line) for line in lines if line]
+        need = len(each[0])
+        if used + 2 + need > cells:
+            lines.append((each,))
+            used = need
+        else:
+            lines[-1] += (piece("  "), each)
+            used += 2 + need
+    return lines
 
 
 def sparkline(values: Sequence[float | None], cells: int) -> str:

@@ -12,7 +12,6 @@ from autobrrr.records import StepStats
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report import text_bars
 from autobrrr.report.page_model import LogScale
-from autobrrr.report.text_bars import whisker
 from autobrrr.report.text_rows import Row, plain
 from autobrrr_tui.panes import glance_pane
 from autobrrr_tui.view_state import Mark, ScreenStanding, View, left_on, take
@@ -33,9 +32,9 @@ def test_a_curve_has_the_size_that_is_asked_for(values: list[float | None], cell
 
 def test_an_interval_stands_beside_or_across_the_line_of_no_change() -> None:
     ends = LogScale(low=0.5, high=2.0)
-    better = whisker(1.5, [1.3, 1.8], ends, 41)
+    better = text_bars.whisker(1.5, [1.3, 1.8], ends, 41)
     assert better.index("│") == 20 < better.index("├") < better.index("●") < better.index("┤")
-    none = whisker(1.02, [0.9, 1.1], ends, 41)
+    none = text_bars.whisker(1.02, [0.9, 1.1], ends, 41)
     assert "│" not in none or none.index("├") < none.index("│") < none.index("┤")
     assert none.index("├") < 20 < none.index("┤")
 

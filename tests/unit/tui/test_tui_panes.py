@@ -16,7 +16,6 @@ from autobrrr.report import text_bars
 from autobrrr.report.page_text import ListChoice, page_rows
 from autobrrr.report.text_rows import Row, clipped, padded, plain, wrapped
 from autobrrr_tui.panes import glance_pane, job_header, tuning_pane
-from autobrrr_tui.panes.glance_pane import strip
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.view_state import ScreenStanding, View, take
 from support.screens import tui
@@ -88,7 +87,7 @@ def test_the_slowest_rank_is_named_and_one_without_a_figure_is_not_counted() -> 
         RankLine(rank=1, pid=2, step_ns=9, regime=None, slowest=True),
         RankLine(rank=2, pid=3, step_ns=None, regime=None),
     ]
-    said, columns = strip(ranks, 70)
+    said, columns = glance_pane.strip(ranks, 70)
     assert plain(said) == "3 ranks  [1 9 ns slowest]  median 7 ns"
     assert [tone for _, tone, _ in columns] == ["better", "worse", "better"]
     assert plain(columns)[2:] == ""
@@ -96,15 +95,15 @@ def test_the_slowest_rank_is_named_and_one_without_a_figure_is_not_counted() -> 
 
 def test_longer_steps_alone_make_no_rank_the_slowest() -> None:
     cells = [RankLine(rank=rank, pid=rank, step_ns=20 + rank, regime=None) for rank in range(300)]
-    assert "slowest" not in str(strip(cells[:2], 70))
-    assert plain(strip(cells, 70)[0]) == "300 ranks  median 170 ns"
+    assert "slowest" not in str(glance_pane.strip(cells[:2], 70))
+    assert plain(glance_pane.strip(cells, 70)[0]) == "300 ranks  median 170 ns"
 
 
 @pytest.mark.parametrize("count", [200, 3_000])
 def test_of_very_many_ranks_each_has_a_column_and_the_slowest_a_name(count: int) -> None:
     many = [RankLine(rank=rank, pid=rank, step_ns=20_000_000, regime=None) for rank in range(count - 1)]
     late = RankLine(rank=count - 1, pid=count, step_ns=31_000_000, regime=None, slowest=True)
-    said, columns = map(plain, strip([*many, late], 67))
+    said, columns = map(plain, glance_pane.strip([*many, late], 67))
     assert said == f"{count} ranks  [{count - 1} 31.0 ms slowest]  median 20.0 ms"
     assert columns.endswith("█")
     assert len(columns) == -(-count // -(-count // 67)) <= 67

@@ -108,7 +108,10 @@ def parts(view: View, height: int) -> Sequence[ScreenPart]:
     found = lines(view)
     if not found:
         return [*ends, Line(text="no remedy is known yet for this job", tone="muted")]
-    below = [Line(text=_keys(view), tone="accent")] if view.acting else []
+    keys = "t tries them in turn and keeps what is proven; a applies one; u reverts it"
+    if view.tuning:
+        keys = "space continues the tuner" if view.paused else "space pauses the tuner"
+    below = [Line(text=keys, tone="accent")] if view.acting else []
     if any(line.interval is not None for line in found):
         said = f"achieved: with the remedy against without it [{SURE}]"
         said += "; speed-up: all kept together against none" if kept else ""
@@ -131,12 +134,6 @@ def table(found: Sequence[RemedyRow]) -> PageTable:
 def note(line: RemedyRow, width: int) -> Row:
     """What stands under the list about the remedy that is chosen, its name in whole."""
     return row(piece(clipped(f"  {line.key}: {line.why or line.remedy.doc}", width - 2), "muted"))
-
-
-def _keys(view: View) -> str:
-    if view.tuning:
-        return "space continues the tuner" if view.paused else "space pauses the tuner"
-    return "t tries them in turn and keeps what is proven; a applies one; u reverts it"
 
 
 def _values(line: RemedyRow) -> list[page_model.Value]:
