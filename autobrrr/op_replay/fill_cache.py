@@ -30,7 +30,8 @@ def compiled(torch: ModuleType, given: Mapping[str, Any]) -> int:
     functorch.load_config(given["functorch"])
     inductor.load_config(given["inductor"])
     torch.set_num_threads(given["threads"])
-    torch.set_float32_matmul_precision(given["precision"])
+    if given["precision"] != torch.get_float32_matmul_precision():  # to set what holds changes the key
+        torch.set_float32_matmul_precision(given["precision"])
     torch.use_deterministic_algorithms(given["deterministic"])
     torch.set_default_dtype(given["dtype"])
     whole = autograd.AOTConfig

@@ -19,6 +19,8 @@ from autobrrr.sidecar.process.cache_filler import fill_cache, graphs_in
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
+import torch._functorch.config as functorch
+functorch.force_non_lazy_backward_lowering = True  # as the remedy does
 model = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.BatchNorm1d(16), nn.Dropout(0.1))
 batch, options = torch.randn(8, 16), {"fallback_random": True}
 model(batch).sum().backward()  # a job has gradients
