@@ -6,7 +6,7 @@ the one thread that tunes; each may block for as long as its docstring says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -73,6 +73,20 @@ class SwitchedOn:
     seq: int  # first step with it
 
 
+class Compilation(Protocol):
+    """A process beside the job compiles what a remedy will need."""
+
+    @property
+    def why(self) -> str | None:
+        """Why nothing was compiled; None where it was, or goes on."""
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    def stop(self) -> None:
+        """End it now; returns once it has."""
+
+
 class JobUnderTest(Protocol):
     """A job under test. Anything may raise `errors.TargetGone` once the job or its link is gone."""
 
@@ -96,11 +110,8 @@ class JobUnderTest(Protocol):
             RemedyLost: no boundary came in time; the command was taken back.
         """
 
-    def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
-        """Compile what a remedy compiles beside the job; returns why that can't be, None once it is done.
-
-        Args:
-            stop: Asked now and then; where it says so, nothing is compiled any more.
+    def prepare(self, remedy: str, options: Mapping[str, object]) -> Compilation:
+        """Begin to compile what a remedy compiles, beside the job.
 
         Raises:
             NotApplied, RemedyLost: as `apply` does.

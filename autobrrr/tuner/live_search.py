@@ -28,6 +28,7 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
+from autobrrr.tuner.preparation import Preparation
 from autobrrr.tuner.stop_rules import LONG_STEPS, NO_PAIRS, PRECISION, WORTHWHILE, PairStanding, proof
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tuning_budget import ABLATION_SHARE, CLOSING_SHARE, TuneSettings, TuningBudget
@@ -128,6 +129,8 @@ class _LiveTuning:
         self.unpaid: list[Candidate] = []  # what others gain may pay for them yet
         self.not_met: list[Candidate] = []  # refused for now: what they are for may still come
         self.guard_undid: list[Reverted] = []
+        self.preparing: Preparation | None = None
+        self.later: list[Candidate] = []  # to be tried once another process has compiled for them
         self.closed: Arm = ()  # what the closing run has measured
 
     def go(self) -> Tuning:
@@ -202,57 +205,76 @@ class _LiveTuning:
         self.try_all()
 
     def try_all(self) -> None:
-        while (candidate := self.study.ask()) is not None:
-            choice = candidate.choice
-            odd = self.stands_against(choice)
-            if odd is not None:
-                self.end(candidate, "refused", odd)
-                continue
+        """All that are asked for. What another process compiles first comes again once that is done."""
+        try:
+            while True:
+                candidate = self.study.ask()
+                if candidate is not None:
+                    self.consider(candidate)
+                elif self.later:
+                    self.await_preparation()
+                    self.study.again(self.later.pop(0))
+                else:
+                    return
+                if self.preparing is not None and self.preparing.ended():
+                    self.await_preparation()
+        finally:
+            if self.preparing is not None:
+                self.preparing.end()
+
+    def consider(self, candidate: Candidate) -> None:
+        choice = candidate.choice
+        if (odd := self.stands_against(choice)) is not None:
+            self.end(candidate, "refused", odd)
+            return
+        deadline_ns = self.search_deadline(choice)
+        refusal = self.budget.refusal(candidate, self.step_ns, deadline_ns, self.sure_speed())
+        if self.bench.cancelled() or refusal is not None:
+            why = "stopped by the user" if self.bench.cancelled() else refusal or ""
+            self.end(candidate, "skipped", why)
+            # An expensive one has a reason of its own.
+            (self.unpaid if self.budget.price_ns(choice) else self.untried).append(candidate)
+            return
+        if self.budget.to_prepare(choice):
+            self.prepare(candidate, deadline_ns)
+            return
+        # The price of switching on is added where it turns out what it is.
+        shortest_ns = self.budget.shortest_ns(self.step_ns)
+        left_ns = deadline_ns - self.bench.now_ns()
+        self.trial(candidate, max(left_ns / (1 + self.study.waiting), shortest_ns))
+
+    def prepare(self, candidate: Candidate, deadline_ns: int) -> None:
+        """Have another process compile it, one at a time."""
+        if self.preparing is None:
+            self.say("trial", f"{candidate.choice.label}: compiling beside the job", candidate.choice)
             try:
-                refusal = self.refusal(candidate)
-                if refusal is None and self.budget.to_prepare(choice):
-                    self.prepare(choice)
-                    refusal = self.refusal(candidate)
+                self.preparing = Preparation(
+                    self.bench,
+                    candidate,
+                    step_ns=self.step_ns,
+                    most_ns=self.budget.may_lose_ns(self.sure_speed()),
+                    end_ns=deadline_ns - self.budget.needed_ns(candidate.choice, self.step_ns),
+                )
             except NotApplied as refused:
                 self.refuse(candidate, refused)
-                continue
-            if self.bench.cancelled() or refusal is not None:
-                why = "stopped by the user" if self.bench.cancelled() else refusal
-                self.end(candidate, "skipped", why or "")
-                # An expensive one has a reason of its own.
-                (self.unpaid if self.budget.price_ns(choice) else self.untried).append(candidate)
-                continue
-            # The price of switching on is added where it turns out what it is.
-            shortest_ns = self.budget.shortest_ns(self.step_ns)
-            left_ns = self.search_deadline() - self.bench.now_ns()
-            self.trial(candidate, max(left_ns / (1 + self.study.waiting), shortest_ns))
+                return
+            except RemedyLost as lost:
+                self.budget.prepared[candidate.choice] = str(lost)
+            if self.preparing is None or self.preparing.ended():
+                self.await_preparation()
+                self.consider(candidate)
+                return
+        self.study.tell(None)  # it comes again
+        self.later.append(candidate)
 
-    def refusal(self, candidate: Candidate) -> str | None:
-        return self.budget.refusal(candidate, self.step_ns, self.search_deadline(), self.sure_speed())
-
-    def prepare(self, choice: Choice) -> None:
-        """Have another process compile it, while training goes on: the job then pauses for what is left.
-
-        It ends where training slows down by more than the job may lose, or too little time would be left.
-        """
-        self.say("trial", f"{choice.label}: a process beside the job compiles it, training goes on", choice)
-        began_ns, first, speed = self.bench.now_ns(), self.bench.next_seq(), self.sure_speed()
-        end_ns = self.search_deadline() - self.budget.needed_ns(choice, self.step_ns)
-        most_ns = self.budget.may_lose_ns(speed)
-
-        def lost_ns() -> float:
-            return self.bench.now_ns() - began_ns - (self.bench.next_seq() - first) * self.step_ns
-
-        try:
-            why = self.bench.prepare(
-                choice.remedy,
-                choice.settings,
-                lambda: self.bench.now_ns() > end_ns or lost_ns() > most_ns,
-            )
-        except RemedyLost as lost:
-            why = str(lost)
-        self.budget.prepared[choice] = why or ""
-        self.budget.enter(max(0.0, lost_ns()), speed)
+    def await_preparation(self) -> None:
+        """Wait until that process has ended, if there is one."""
+        running, self.preparing = self.preparing, None
+        if running is not None:
+            while not running.ended():
+                self.bench.steps(self.bench.next_seq(), LATER_STEPS, SLICE_NS)
+            self.budget.prepared[running.candidate.choice] = running.why or ""
+            self.budget.enter(running.lost_ns, self.sure_speed())
 
     def sure_speed(self) -> float:
         """What is kept surely gains, as a factor on the job's own speed."""
@@ -263,8 +285,10 @@ class _LiveTuning:
         others = [applied.choice.label for applied in self.standing if choice.conflicts(applied.choice)]
         return f"{others[0]} sets the same thing and stays on" if others else None
 
-    def search_deadline(self) -> int:
-        return self.budget.search_deadline(self.step_ns, kept=bool(self.kept))
+    def search_deadline(self, choice: Choice) -> int:
+        """When trials end; what takes long to compile may take the time of ablation and confirmation, too."""
+        kept = bool(self.kept) and choice.listed.beside_s is None
+        return self.budget.search_deadline(self.step_ns, kept=kept)
 
     def trial(self, candidate: Candidate, slot_ns: float) -> None:
         choice = candidate.choice
@@ -281,7 +305,7 @@ class _LiveTuning:
                 choice,
                 without=self.kept,
                 with_it=arm,
-                deadline_ns=self.search_deadline(),
+                deadline_ns=self.search_deadline(choice),
                 slot_ns=int(slot_ns),
             )
         except NotApplied as refused:

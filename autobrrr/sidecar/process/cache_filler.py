@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Callable
 
 from autobrrr.sidecar.process.job_program import NotRun, run_beside
 from autobrrr.sidecar.session.window_reader import no_trace
@@ -24,31 +23,41 @@ def graphs_in(fd: int) -> bytes | str:
     return no_trace(fd) or os.pread(fd, os.fstat(fd).st_size, 0)
 
 
-def fill_cache(pid: int, graphs: bytes, stop: Callable[[], bool]) -> str | None:
-    """Compile the graphs into the cache. Returns why they are not there; None: they are.
+class CacheFiller:
+    """Compiles graphs into the cache, on a thread and in a process of its own.
 
     Args:
-        stop: Asked now and then; where it says so, the process ends.
+        graphs: As the job has shown them, or why it has not.
+
+    Attributes:
+        why: Why the cache is not filled; None while nothing speaks against it.
     """
-    processes: list[subprocess.Popen[bytes]] = []
-    why: list[str] = []
 
-    def given(process: subprocess.Popen[bytes]) -> bytes:
-        processes.append(process)
-        return graphs
+    def __init__(self, pid: int, graphs: bytes | str) -> None:
+        self.why = graphs if isinstance(graphs, str) else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._work, args=(pid, graphs), name="compile", daemon=True)
+        if self.why is None:
+            self._thread.start()
 
-    def work() -> None:
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the process, and all that it has started."""
+        self.why = self.why or "it took too long, or slowed training down"
+        while not self.done():
+            if self._process is not None:
+                self._process.kill()
+            self._thread.join(LOOK_S)
+
+    def _work(self, pid: int, graphs: bytes) -> None:
+        def given(process: subprocess.Popen[bytes]) -> bytes:
+            self._process = process
+            return graphs
+
         try:
             run_beside(pid, MODULES, given, TIMEOUT_S, file_bytes=FILE_BYTES)
         except (NotRun, OSError, subprocess.SubprocessError) as error:
-            why.append(str(error))
-
-    thread = threading.Thread(target=work, name="compile", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        if processes and stop():
-            processes[0].kill()
-            why.append("it took too long, or slowed training down")
-            stop = bool  # once is enough
-        thread.join(LOOK_S)
-    return why[0] if why else None
+            self.why = self.why or str(error)

@@ -24,7 +24,7 @@ from autobrrr.records.busy_words import crowd_words
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, highest
 from autobrrr.records.wire_answers import ActiveRemedy, RemedyOutcome
-from autobrrr.sidecar.process.cache_filler import fill_cache
+from autobrrr.sidecar.process.cache_filler import CacheFiller
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.window_reader import Call
@@ -122,17 +122,14 @@ class LiveBench:
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
         return SwitchedOn(token=done.token, seq=done.seq if done.seq is not None else self.next_seq())
 
-    def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
+    def prepare(self, remedy: str, options: Mapping[str, object]) -> CacheFiller:
+        pid = self._session.findings.pid
         if self.facts.on_cuda:
-            return "what a device runs is compiled in the job alone"
+            return CacheFiller(pid, "what a device runs is compiled in the job alone")
         shows = self._applied(lambda reply: self._session.active.apply(remedy, options, reply, prepare=True))
         self.steps(shows.seq, REGISTRY[remedy].warm_up_steps, int(SWITCH_S * SECOND_NS))
         self.undo(shows.token)
-        graphs = self._ask(lambda: self._session.graphs)
-        if isinstance(graphs, str):
-            return graphs
-        pid = self._session.findings.pid
-        return fill_cache(pid, graphs, lambda: self.cancelled() or stop())
+        return CacheFiller(pid, self._ask(lambda: self._session.graphs))
 
     def undo(self, token: int) -> int:
         if token in self.lost():

@@ -12,10 +12,10 @@ import pytest
 pytestmark = pytest.mark.integration
 
 JOB = """
-import os, sys, torch
+import os, sys, time, torch
 from torch import nn
 from autobrrr.agent.remedies.compile.cache_graphs import CacheGraphs
-from autobrrr.sidecar.process.cache_filler import fill_cache, graphs_in
+from autobrrr.sidecar.process.cache_filler import CacheFiller, graphs_in
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -33,8 +33,10 @@ with torch.autocast("cpu", torch.bfloat16):
     torch.compile(call, backend=graphs)(model, batch).sum().backward()
     event, fd = graphs.sent()
     assert event == {"event": "graphs", "fd": True}, event
-    why = fill_cache(os.getpid(), graphs_in(fd), lambda: False)
-    assert why is None, why
+    filler = CacheFiller(os.getpid(), graphs_in(fd))
+    while not filler.done():
+        time.sleep(0.1)
+    assert filler.why is None, filler.why
     torch._dynamo.utils.counters.clear()
     torch.compile(call, options=options)(model, batch).sum().backward()
 print(dict(torch._dynamo.utils.counters["aot_autograd"]))

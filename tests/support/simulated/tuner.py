@@ -1,6 +1,6 @@
 """A simulated job for the tuner: noise that clings, drift, slow steps, evaluations; no real time passes."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import get_args
@@ -13,7 +13,15 @@ from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import TargetGone
 from autobrrr.records import Advice, ExactnessClass, Shares, Verdict
 from autobrrr.records.tuning_records import MemoryPeaks, highest
-from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost, StepClock, Steps, SwitchedOn
+from autobrrr.tuner.job_under_test import (
+    STEP,
+    Compilation,
+    NotApplied,
+    RemedyLost,
+    StepClock,
+    Steps,
+    SwitchedOn,
+)
 from support.sessions.sidecar import job_facts
 
 CHUNK = 4096
@@ -38,6 +46,32 @@ class Effect:
 
 
 NOTHING = Effect()
+
+
+@dataclass
+class SimulatedCompilation:
+    """Takes the job's own time, and slows it down meanwhile."""
+
+    job: "SimulatedJob"
+    remedy: str
+    effect: Effect
+
+    def __post_init__(self) -> None:
+        self.why = NO_PROCESS if self.effect.compiles_ns is None else None
+        self.end_ns = self.job.now_ns() + (self.effect.compiles_ns or 0)
+
+    @property
+    def slowed(self) -> float:
+        return 1.0 if self.done() else self.effect.slowed
+
+    def done(self) -> bool:
+        over = self.why is not None or self.job.now_ns() >= self.end_ns
+        if over and self.why is None:
+            self.job.compiled.add(self.remedy)
+        return over
+
+    def stop(self) -> None:
+        self.why = None if self.done() else "it was stopped"
 
 
 @dataclass
@@ -86,7 +120,8 @@ class SimulatedJob:
         self._pause_ns = 0
         self._stall_ns = 0
         self._warm: set[str] = set()
-        self._compiled: set[str] = set()  # beside the job
+        self.compiled: set[str] = set()  # beside the job
+        self._compiling: SimulatedCompilation | None = None
         self._tokens = 0
         self.on: dict[
             int, tuple[str, str, int]
@@ -125,7 +160,7 @@ class SimulatedJob:
         self._pause_ns = effect.pause_ns
         if remedy not in self._warm:
             self._warm.add(remedy)
-            self._stall_ns = effect.warm_up_ns // (10 if remedy in self._compiled else 1)
+            self._stall_ns = effect.warm_up_ns // (10 if remedy in self.compiled else 1)
         return SwitchedOn(token=self._tokens, seq=self._count)
 
     def undo(self, token: int) -> int:
@@ -141,19 +176,10 @@ class SimulatedJob:
         self._arm, self._changed = self._arm + 1, True
         return self._count
 
-    def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
+    def prepare(self, remedy: str, options: Mapping[str, object]) -> Compilation:
         effect = self._effect(remedy, self._key(remedy, options))
-        if effect.compiles_ns is None:
-            return NO_PROCESS
-        end_ns, usual_ns = self._clock_ns + effect.compiles_ns, self.base_ns
-        self.base_ns = usual_ns / effect.slowed
-        while self._clock_ns < end_ns and not stop():
-            self._run(1)
-        self.base_ns = usual_ns
-        if self._clock_ns < end_ns:
-            return "it was stopped"
-        self._compiled.add(remedy)
-        return None
+        self._compiling = SimulatedCompilation(self, remedy, effect)
+        return self._compiling
 
     def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
         peaks, self._peaks = self._peaks, {}
@@ -259,7 +285,7 @@ class SimulatedJob:
         return drawn
 
     def _speed(self) -> float:
-        speed = 1.0
+        speed = 1.0 if self._compiling is None else self._compiling.slowed
         names = self.names_on
         at_once = [each for each in self.on.values() if not _by_epoch(each[0])]
         for name, key, _ in (*at_once, *self._this_epoch):

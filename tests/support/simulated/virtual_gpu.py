@@ -5,7 +5,7 @@ device will be through. It implements `tuner.job_under_test.JobUnderTest`, so th
 and tuning run on it. Times are nanoseconds.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records.tuning_records import MemoryPeaks
-from autobrrr.tuner.job_under_test import STEP, NotApplied, StepClock, Steps, SwitchedOn
+from autobrrr.tuner.job_under_test import STEP, Compilation, NotApplied, StepClock, Steps, SwitchedOn
 from support.sessions.sidecar import job_facts
 
 QUEUE = 1024
@@ -152,8 +152,8 @@ class VirtualGpuJob:
     def lost(self) -> Mapping[int, str]:
         return {}
 
-    def prepare(self, remedy: str, options: Mapping[str, object], stop: Callable[[], bool]) -> str | None:
-        return "nothing is compiled here"
+    def prepare(self, remedy: str, options: Mapping[str, object]) -> Compilation:
+        raise NotImplementedError  # nothing that compiles is tried here
 
     def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
         return MemoryPeaks()
