@@ -249,11 +249,11 @@ class _LiveTuning:
             self.say("trial", f"{candidate.choice.label}: compiling beside the job", candidate.choice)
             try:
                 self.preparing = Preparation(
-                    self.bench,
+                    self.budget,
                     candidate,
                     step_ns=self.step_ns,
-                    most_ns=self.budget.may_lose_ns(self.sure_speed()),
-                    end_ns=deadline_ns - self.budget.needed_ns(candidate.choice, self.step_ns),
+                    speed=self.sure_speed(),
+                    deadline_ns=deadline_ns,
                 )
             except NotApplied as refused:
                 self.refuse(candidate, refused)

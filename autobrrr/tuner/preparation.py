@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autobrrr.tuner.candidate_space import Candidate
-from autobrrr.tuner.job_under_test import JobUnderTest
+from autobrrr.tuner.tuning_budget import TuningBudget
 
 
 class Preparation:
@@ -11,20 +11,27 @@ class Preparation:
 
     Args:
         step_ns: What a step takes without that process.
-        most_ns: What training may lose.
-        end_ns: On the bench's clock.
+        speed: What is kept surely gains, as a factor.
+        deadline_ns: When the trial must be through.
 
     Raises:
         NotApplied, RemedyLost: as `JobUnderTest.prepare` does.
     """
 
     def __init__(
-        self, bench: JobUnderTest, candidate: Candidate, *, step_ns: float, most_ns: float, end_ns: int
+        self, budget: TuningBudget, candidate: Candidate, *, step_ns: float, speed: float, deadline_ns: int
     ) -> None:
+        choice = candidate.choice
         self.candidate = candidate
-        self._bench, self._step_ns, self._most_ns, self._end_ns = bench, step_ns, most_ns, end_ns
-        self._began_ns, self._first = bench.now_ns(), bench.next_seq()
-        self._compiling = bench.prepare(candidate.choice.remedy, candidate.choice.settings)
+        self._budget, self._bench, self._step_ns = budget, budget.bench, step_ns
+        self._end_ns = deadline_ns - budget.needed_ns(choice, step_ns)
+        self._most_ns = budget.may_lose_ns(speed, budget.price_ns(choice))
+        self._began_ns, self._first, self._entered_ns = (
+            self._bench.now_ns(),
+            self._bench.next_seq(),
+            budget.entered_ns,
+        )
+        self._compiling = self._bench.prepare(choice.remedy, choice.settings)
 
     def ended(self) -> bool:
         """Whether it has ended; it is made to end where it must."""
@@ -40,9 +47,10 @@ class Preparation:
 
     @property
     def lost_ns(self) -> float:
-        """What training has lost so far, with all that was tried meanwhile."""
+        """What training has lost so far, less what comparisons took meanwhile."""
         steps = self._bench.next_seq() - self._first
-        return max(0.0, self._bench.now_ns() - self._began_ns - steps * self._step_ns)
+        elsewhere_ns = self._budget.entered_ns - self._entered_ns
+        return max(0.0, self._bench.now_ns() - self._began_ns - steps * self._step_ns - elsewhere_ns)
 
     def end(self) -> None:
         """Nothing compiles any more."""

@@ -67,6 +67,7 @@ class TuningBudget:
         default_factory=dict
     )  # why no other process has compiled it; "": it has
     switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
+    entered_ns: float = 0.0  # all that was lost so far
     began_ns: int = field(init=False)
     _counted_ns: int = field(init=False)  # until when losses and gains were entered
     _lost: list[tuple[int, float]] = field(default_factory=list)  # from when on, against the twin; gains < 0
@@ -82,6 +83,7 @@ class TuningBudget:
             speed: Of that job, surely, as a factor on the speed of the twin.
         """
         now_ns = self.bench.now_ns()
+        self.entered_ns += lost_ns
         self._lost.append((self._counted_ns, lost_ns - (speed - 1) * (now_ns - self._counted_ns)))
         self._counted_ns = now_ns
 

@@ -51,7 +51,7 @@ def test_what_another_process_compiles_costs_training_little() -> None:
     job = SimulatedJob(effects={COMPILE: beside})
     found, told = tuned(job, budget_s=120)
     assert "compiling beside the job" in told[0].text
-    assert "training pauses for about 3 s" in told[1].text
+    assert "training pauses for about 2 s" in told[1].text
     assert found.kept == [COMPILE]
     assert "training paused for 1.2 s" in only_trial(found).why
 

@@ -48,7 +48,7 @@ MOST_WORKERS = 4  # torch's own number is the cores, up to 32: each imports torc
 SECOND_ORDER = re.compile(r"\bcreate_graph\s*=\s*(?!False\b)")
 COMPILER_BYTES = 256 << 20  # for each process that compiles and once more: 750 MiB were seen of two
 PRICE_S = 25.0  # measured: 9 to 30 s for small models with nothing of them in torch's cache on disk
-BESIDE_S = 3.0  # measured: 1.2 to 1.6 s once the cache is full, and up to 1 s to show the graphs
+BESIDE_S = 2.0  # measured: 1.0 to 1.6 s once the cache is full
 DYNAMIC = Option(
     name="dynamic",
     kind="bool",
