@@ -140,7 +140,7 @@ class ActiveRemedies:
                 f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
                 "from the others'; a recipe switches it on in all of them from the start"
             )
-        remedy.option_values(options)
+        values = remedy.option_values(options)
         for other in self._applied:
             shared = set(other.remedy.targets) & set(remedy.targets)
             if not planned:  # what a recipe sets from the start stays as it is
@@ -160,7 +160,7 @@ class ActiveRemedies:
             job.planned, job.prepares = planned, prepare
             with warnings.catch_warnings():  # torch's own imports warn
                 warnings.simplefilter("ignore")
-                undo = remedy.apply(job, options)
+                undo = remedy.apply(job, values)
         except Exception as error:
             if isinstance(error, Refused) or raised_by_handler(error):
                 raise
@@ -192,7 +192,8 @@ class ActiveRemedies:
             if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
                 with ANY:  # where it does not fit this one, that updates as the script says
                     self._undo_more(applied)
-                    self._more[applied.token] = applied.remedy.apply(job, applied.options)
+                    values = applied.remedy.option_values(applied.options)
+                    self._more[applied.token] = applied.remedy.apply(job, values)
 
     def find(self, token: object) -> AppliedRemedy:
         """The remedy of a token; raises Refused."""

@@ -79,7 +79,7 @@ def _attribute(name: str, doc: str, **more: Any) -> None:
 
     @_for_loaders(f"loader.{name}", doc=doc, targets=(f"loader.{name}",), **more)
     def apply(job: Job, options: Mapping[str, object]) -> Undo:
-        value, on_cuda = options.get("batches", True), "needs" in more
+        value, on_cuda = options["batches"] if options else True, "needs" in more
         if on_cuda and not job.torch.cuda.is_available():
             raise Refused("there is no CUDA device here")
 

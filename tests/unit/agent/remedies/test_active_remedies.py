@@ -66,6 +66,19 @@ def test_remedies_are_undone_in_reverse_and_every_change_is_an_arm(switches: Swi
     assert active.applied == []
 
 
+def test_a_remedy_gets_the_defaults_of_the_options_that_are_not_given(job: Job) -> None:
+    got: list[Mapping[str, object]] = []
+
+    def apply(job: Job, options: Mapping[str, object]) -> Undo:
+        got.append(options)
+        return lambda: None
+
+    ahead = Option(name="ahead", kind="int", default=4, low=1, high=8)
+    active = levers_of(remedy("a", apply, targets=("x",), options=(ahead,)))
+    assert active.apply(job, "a", {}).options == {}
+    assert got == [{"ahead": 4}]
+
+
 def test_what_a_remedy_needs_to_stay_as_it_is_is_left_alone_in_a_session(
     switches: Switches, job: Job
 ) -> None:
