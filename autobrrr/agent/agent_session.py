@@ -317,7 +317,7 @@ class AgentSession:
         number, prepare = command.get("id"), command.get("prepare") is True
         if self._ranks is not None:
             if prepare:
-                raise Refused("ranks compile at one step")
+                raise Refused("ranks compile at one step", RefusalCode.NOT_BESIDE)
             change = {"do": "apply", "remedy": name, "options": options, "allowed": allowed}
             self._ranks.request(number if isinstance(number, int) else None, change)
             return

@@ -1,6 +1,6 @@
 """Compiles the graphs of a job into torch's cache, in a process beside it: runs in the job's own Python.
 
-In: what `agent.remedies.compile.cache_graphs` has pickled. Out: `{"compiled": graphs}` as JSON. Graphs must
+In: what `agent.remedies.compile.cache_graphs` has pickled. Out: as JSON, why the cache lacks any. Graphs must
 come to the very key under which the job will ask for them, so what decides it is set as it is there.
 """
 
@@ -20,8 +20,8 @@ from .background import give_way
 PYTHON_CODE = ("_code", "_lineno_map", "_prologue_start")  # of a graph: made anew, in the order of the job
 
 
-def compiled(torch: ModuleType, given: Mapping[str, Any]) -> int:
-    """Compile all graphs; returns their number."""
+def compiled(torch: ModuleType, given: Mapping[str, Any]) -> str | None:
+    """Compile all graphs; returns why the cache does not have them all."""
     import torch._functorch.aot_autograd as autograd
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
@@ -46,7 +46,9 @@ def compiled(torch: ModuleType, given: Mapping[str, Any]) -> int:
         cast = torch.autocast("cpu", dtype) if dtype is not None else nullcontext()
         with cast, torch._guards.tracing(torch._guards.TracingContext(mode)):
             compile_fx(graph, fakes, config_patches=given["options"])
-    return len(given["graphs"])
+    told = torch._dynamo.utils.counters["aot_autograd"]
+    kept = told["autograd_cache_saved"] + told["autograd_cache_hit"]
+    return None if kept == len(given["graphs"]) else "torch's cache does not take all of its graphs"
 
 
 def _graph(torch: ModuleType, told: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
@@ -77,4 +79,4 @@ def main() -> None:
     sys.path += around["paths"]
     import torch
 
-    json.dump({"compiled": compiled(torch, pickle.load(sys.stdin.buffer))}, sys.stdout)
+    json.dump(compiled(torch, pickle.load(sys.stdin.buffer)), sys.stdout)

@@ -38,6 +38,7 @@ class RefusalCode(str, enum.Enum):
     UNFIT = "unfit"  # and it stays so
     NOT_MET = "not_met"  # what the remedy is for has not been met in the training loop so far
     LINK_LOST = "link_lost"  # the job was not asked
+    NOT_BESIDE = "not_beside"  # it may fit, but nothing can be compiled beside the job
 
 
 class Refused(Exception):

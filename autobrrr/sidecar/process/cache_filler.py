@@ -9,18 +9,23 @@ import os
 import subprocess
 import threading
 
+import msgspec
+
 from autobrrr.sidecar.process.job_program import NotRun, run_beside
 from autobrrr.sidecar.session.window_reader import no_trace
 
 MODULES = (".op_replay.background", ".op_replay.fill_cache")
 TIMEOUT_S = 600.0
 FILE_BYTES = 1 << 30  # precompiled headers take 100 MiB
-LOOK_S = 0.1
+ENDS_S = 5.0
 
 
 def graphs_in(fd: int) -> bytes | str:
-    """What a file holds that came out of the job, or why it is not read."""
-    return no_trace(fd) or os.pread(fd, os.fstat(fd).st_size, 0)
+    """What a file holds that came out of the job, or why it is not read; the file is closed."""
+    try:
+        return no_trace(fd) or os.pread(fd, os.fstat(fd).st_size, 0)
+    finally:
+        os.close(fd)
 
 
 class CacheFiller:
@@ -35,6 +40,7 @@ class CacheFiller:
 
     def __init__(self, pid: int, graphs: bytes | str) -> None:
         self.why = graphs if isinstance(graphs, str) else None
+        self._over = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._work, args=(pid, graphs), name="compile", daemon=True)
         if self.why is None:
@@ -47,17 +53,21 @@ class CacheFiller:
     def stop(self) -> None:
         """End the process, and all that it has started."""
         self.why = self.why or "it took too long, or slowed training down"
-        while not self.done():
-            if self._process is not None:
-                self._process.kill()
-            self._thread.join(LOOK_S)
+        self._over.set()
+        if self._process is not None:
+            self._process.kill()
+        if not self.done():
+            self._thread.join(ENDS_S)
 
     def _work(self, pid: int, graphs: bytes) -> None:
         def given(process: subprocess.Popen[bytes]) -> bytes:
             self._process = process
+            if self._over.is_set():
+                process.kill()
             return graphs
 
         try:
-            run_beside(pid, MODULES, given, TIMEOUT_S, file_bytes=FILE_BYTES)
-        except (NotRun, OSError, subprocess.SubprocessError) as error:
+            said = run_beside(pid, MODULES, given, TIMEOUT_S, file_bytes=FILE_BYTES)
+            self.why = self.why or msgspec.json.decode(said, type=str | None)
+        except (NotRun, OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
             self.why = self.why or str(error)

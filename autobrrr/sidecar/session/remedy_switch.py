@@ -58,7 +58,7 @@ class RemedySwitch:
         """Switch one on at the next boundary, unless its class on this job is none of those allowed.
 
         Args:
-            prepare: It only shows what it would compile, until it is undone; see `Session.graphs`.
+            prepare: It only shows what it would compile, until it is undone; see `Session.take_graphs`.
         """
 
         def is_on(done: RemedyOutcome) -> str:

@@ -51,6 +51,7 @@ JUDGE_EVERY_NS = 2 * SECOND_NS
 DETACH_NS = 15 * SECOND_NS
 DETACH_STEPS = 3
 MOST_DETACH_NS = 240 * SECOND_NS  # whatever the job says of its steps
+NO_GRAPHS = "the job has shown no graphs"
 LINK_GRACE_NS = SECOND_NS  # a job that ends closes its link a moment before it is gone
 
 
@@ -70,7 +71,6 @@ class Session:
         say: Gets every line of narration.
         read_window: Reads the trace of a profiler window, and hands the window back later.
         replay: Replays a recorded step, and hands the probe back later.
-        graphs: What a compiling remedy has shown last of what it would compile, or why it did not.
         watch_thread: Takes the thread that trains, as the target sees it, once a step has shown it.
     """
 
@@ -95,7 +95,7 @@ class Session:
         self.read_window: Read | None = None
         self.replay: Replay | None = None
         self.stop_replay: Callable[[], None] = lambda: None
-        self.graphs: bytes | str = "the job has shown no graphs"
+        self._graphs: bytes | str = NO_GRAPHS
         self.watch_thread: Callable[[int], object] = lambda tid: None
         self._sees_each_step = False  # what it holds, while the tuner compares
         self._stamping: Mapping[str, int] | None = None  # as the agent was last asked to
@@ -196,7 +196,7 @@ class Session:
                 self.replay(told if isinstance(told, dict) else {}, file, self._took_replay)
                 return
             if name == "graphs":
-                self.graphs = str(event.get("why")) if file is None else graphs_in(file)
+                self._graphs = str(event.get("why")) if file is None else graphs_in(file)
                 return
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:
@@ -225,6 +225,11 @@ class Session:
             self._activity = f"detaching: {self._awaited}"
         elif name == "removed":
             self._end(SessionEnding(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
+
+    def take_graphs(self) -> bytes | str:
+        """What a compiling remedy has shown last of what it would compile, or why it did not; once."""
+        found, self._graphs = self._graphs, NO_GRAPHS
+        return found
 
     def link_lost(self, why: str = LINK_LOST) -> None:
         """The agent's end of the link is gone, or was cut off."""

@@ -122,14 +122,22 @@ class LiveBench:
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
         return SwitchedOn(token=done.token, seq=done.seq if done.seq is not None else self.next_seq())
 
+<<<<<<< HEAD
     def prepare(self, remedy: str, options: Mapping[str, object]) -> CacheFiller:
         pid = self._session.findings.pid
-        if self.facts.on_cuda:
-            return CacheFiller(pid, "what a device runs is compiled in the job alone")
-        shows = self._applied(lambda reply: self._session.active.apply(remedy, options, reply, prepare=True))
-        self.steps(shows.seq, REGISTRY[remedy].warm_up_steps, int(SWITCH_S * SECOND_NS))
-        self.undo(shows.token)
-        return CacheFiller(pid, self._ask(lambda: self._session.graphs))
+        try:
+            shows = self._applied(
+                lambda reply: self._session.active.apply(remedy, options, reply, prepare=True)
+            )
+        except NotApplied as refused:
+            if refused.code is RefusalCode.NOT_BESIDE:
+                return CacheFiller(pid, str(refused))
+            raise
+        try:
+            self.steps(shows.seq, REGISTRY[remedy].warm_up_steps, int(SWITCH_S * SECOND_NS))
+        finally:
+            self.undo(shows.token)
+        return CacheFiller(pid, self._ask(self._session.take_graphs))
 
     def undo(self, token: int) -> int:
         if token in self.lost():
