@@ -3,6 +3,7 @@
 import copy
 import gc
 import logging
+import os
 import pickle
 import weakref
 
@@ -117,6 +118,26 @@ def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_noth
         loop.model(torch.randn(3, 16)).sum().backward()
     assert compiled_graphs() == 2
     again()
+
+
+def test_what_is_only_shown_leaves_nothing_compiled_and_no_graphs_in_the_job() -> None:
+    plain, shown = training(), training()
+    told: list[dict[str, object]] = []
+    shown.job.prepares, shown.job.emit = True, told.append
+    undo = switched_on(shown)
+    weights = list(zip(trained(shown, 3), trained(plain, 3), strict=True))
+    assert all(torch.equal(mine, theirs) for mine, theirs in weights)
+    undo()
+    assert compiled_graphs() == 0
+    finish = told[0]["finish"]
+    assert callable(finish)
+    event, fd = finish()
+    assert event == {"event": "graphs", "fd": True}
+    assert os.fstat(fd).st_size > 1000
+    os.close(fd)
+    assert finish()[1] is None
+    assert DEFAULT.release is not None
+    DEFAULT.release(torch)
 
 
 def test_code_that_torch_can_not_compile_goes_on_eagerly_with_torchs_reason(

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 from ...job_facts import package_folders
+from ...live_torch.compiled_code import forget_graphs
 from ...live_torch.job_signals import Ours
+from ...live_torch.module_call_slot import Call
+from ..registry import RefusalCode, Refused
 
 VARIABLES = ("CC", "CXX", "HOME", "LOGNAME", "PATH", "TMPDIR", "USER")  # where a compiler is, and puts things
 
@@ -23,22 +27,40 @@ class CacheGraphs:
 
     Args:
         options: Of inductor, as the remedy gives them.
+
+    Attributes:
+        entries: What is compiled with it, by class. Dynamo allows a function few versions; these, which are of
+            no use once the graphs are sent, have their own.
+
+    Raises:
+        Refused: this torch can't copy graphs, or keeps no compiled code.
     """
 
     def __init__(self, torch: ModuleType, options: Mapping[str, object]) -> None:
+        if find_spec("torch.fx._graph_pickler") is None or not _keeps_code():
+            raise Refused("this torch keeps no compiled code on disk", RefusalCode.NOT_BESIDE)
         self._torch, self._options = torch, dict(options)
+        self.entries: dict[type, Call] = {}
+        self._called = 0
         self._graphs: list[bytes] = []
         self._state: dict[str, object] = {}  # as the first was found: the remedy has settings of its own
         self._failures: list[str] = []
 
     def __call__(self, graph: Any, inputs: Sequence[object]) -> Any:
+        self._called += 1
         with Ours(Exception, told=self._failed):
             self._state = self._state or _state(self._torch)
             self._graphs.append(pickle.dumps(_told(self._torch, graph, inputs)))
         return graph.forward
 
     def _failed(self, error: Exception) -> None:
-        self._failures.append(f"a graph of the model can't be copied: {type(error).__name__}: {error}"[:200])
+        said = f"{type(error).__name__}: {error}".partition("\n")[0]
+        self._failures.append(f"a graph of the model can't be copied: {said}"[:200])
+
+    def end(self) -> None:
+        """Nothing runs these graphs any more; torch keeps this backend, and counts what it has compiled."""
+        self.entries.clear()
+        forget_graphs(self._called)
 
     def sent(self) -> tuple[dict[str, object], int | None]:
         """The event, and an open file with the graphs, which the sender closes."""
@@ -46,11 +68,19 @@ class CacheGraphs:
             return {"event": "graphs", "why": (*self._failures, "the model was not called")[0]}, None
         around = {name: self._state.pop(name) for name in ("variables", "paths")}
         kept = {**self._state, "options": self._options, "graphs": self._graphs}
+        self._graphs = []
         fd = os.memfd_create("autobrrr-graphs", os.MFD_CLOEXEC)
         with open(fd, "wb", closefd=False) as file:
             pickle.dump(around, file)
             pickle.dump(kept, file)
         return {"event": "graphs", "fd": True}, fd
+
+
+def _keeps_code() -> bool:
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+
+    return bool(getattr(functorch, "enable_autograd_cache", False)) and not inductor.force_disable_caches
 
 
 def _state(torch: ModuleType) -> dict[str, object]:

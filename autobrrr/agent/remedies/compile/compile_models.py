@@ -170,11 +170,14 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     with ExitStack() as undo:
         if graphs is not None:
             undo.callback(job.emit, {"finish": graphs.sent})
+            undo.callback(graphs.end)
         undo.callback(watch.end)
         for module in modules:
             if mode == "reduce-overhead":
                 undo.callback(hold_gradients(module))
-            compiled = _compiled(torch, module, mode, graphs, dynamic=dynamic)
+            entry = _entry(type(module), _ENTRIES if graphs is None else graphs.entries)
+            how = {"options": _options(mode)} if graphs is None else {"backend": graphs}
+            compiled = _compiled(torch, module, mode, torch.compile(entry, dynamic=dynamic, **how))
             undo.callback(lead_through(module, Rank.CODE, partial(_layer, job, hook_dicts(module), compiled)))
         for place in _in_force(settings):
             undo.enter_context(place)
@@ -267,12 +270,8 @@ def _options(mode: str) -> dict[str, object]:
     return {**options, "fallback_random": True}  # dropout draws the numbers that it would draw eagerly
 
 
-def _compiled(
-    torch: ModuleType, module: Module, mode: str, graphs: CacheGraphs | None, *, dynamic: bool | None
-) -> Call:
+def _compiled(torch: ModuleType, module: Module, mode: str, compiled: Call) -> Call:
     """The module's call under `torch.compile`; nothing is compiled before it is called."""
-    entry, how = _entry(type(module)), {"options": _options(mode)} if graphs is None else {"backend": graphs}
-    compiled: Call = torch.compile(entry, dynamic=dynamic, **how)
     remembered = weakref.ref(module)
 
     def call(*args: object, **kwargs: object) -> object:
@@ -285,17 +284,17 @@ def _compiled(
     return lambda *args, **kwargs: map_only(torch.Tensor, torch.clone, call(*args, **kwargs))
 
 
-def _entry(kind: type) -> Call:
+def _entry(kind: type, entries: dict[type, Call]) -> Call:
     """A function that calls a module of this class: dynamo keeps what it compiled with a function's code.
 
     Not torch's own `_call_impl`, at which dynamo looks away, so that a plain Sequential is never compiled.
     Its globals are its own: the cycles that a compilation leaves lead to them, and would keep all of ours.
     """
-    if kind not in _ENTRIES:
+    if kind not in entries:
         code = _call_module.__code__.replace(co_name=f"call_{kind.__name__}")
         names = {"__name__": code.co_name, "__builtins__": vars(builtins)}
-        _ENTRIES[kind] = FunctionType(code, names, code.co_name)
-    return _ENTRIES[kind]
+        entries[kind] = FunctionType(code, names, code.co_name)
+    return entries[kind]
 
 
 def _call_module(module: Module, *args: object, **kwargs: object) -> object:
