@@ -63,9 +63,8 @@ class TuningBudget:
     bench: JobUnderTest
     board: ArmSwitch
     settings: TuneSettings
-    prepared: dict[Choice, str] = field(
-        default_factory=dict
-    )  # why no other process has compiled it; "": it has
+    # Why no other process has compiled it; "": it has.
+    prepared: dict[Choice, str] = field(default_factory=dict)
     switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
     entered_ns: float = 0.0  # all that was lost so far
     began_ns: int = field(init=False)
@@ -127,15 +126,18 @@ class TuningBudget:
 
     def price_ns(self, choice: Choice) -> int:
         """What switching it on for the first time is expected to cost."""
-        price_s, beside_s = choice.listed.price_s, choice.listed.beside_s
-        if beside_s is not None and not self.prepared.get(choice):
-            price_s = beside_s
+        beside_s = self._beside_s(choice)
+        price_s = choice.listed.price_s if beside_s is None or self.prepared.get(choice) else beside_s
         return 0 if choice in self.board.warm else int(1e9 * price_s)
+
+    def _beside_s(self, choice: Choice) -> float | None:
+        """What is left of its price; None where it compiles in the job alone, as all that a GPU runs."""
+        return None if self.bench.facts.on_cuda else choice.listed.beside_s
 
     def to_prepare(self, choice: Choice) -> bool:
         """Whether another process may take most of its price from the job."""
         cold = choice not in self.board.warm and choice not in self.prepared
-        return cold and choice.listed.beside_s is not None
+        return cold and self._beside_s(choice) is not None
 
     def needed_ns(self, choice: Choice, step_ns: float) -> int:
         """The shortest time in which a trial can end with an answer."""
