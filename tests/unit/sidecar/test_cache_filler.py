@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
 
-from autobrrr.errors import TargetGone
 from autobrrr.sidecar.process import cache_filler
-from autobrrr.sidecar.process.cache_filler import fill_cache
+from autobrrr.sidecar.process.cache_filler import CacheFiller
 from autobrrr.sidecar.process.job_program import NotRun
 
 
@@ -31,21 +31,21 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return found
 
 
-def test_it_ends_where_it_takes_too_long(started: list[subprocess.Popen[bytes]]) -> None:
-    why = fill_cache(1, b"", lambda: bool(started))
-    assert why == "it took too long, or slowed training down"
+@pytest.mark.parametrize("at_once", [True, False])
+def test_it_ends_when_it_is_stopped(at_once: bool, started: list[subprocess.Popen[bytes]]) -> None:
+    filler = CacheFiller(1, b"")
+    while not (at_once or started):
+        time.sleep(0.01)
+    filler.stop()
+    assert filler.done()
+    assert filler.why == "it took too long, or slowed training down"
     assert started[0].poll() is not None
 
 
-def test_it_ends_where_the_session_does(started: list[subprocess.Popen[bytes]]) -> None:
-    def stop() -> bool:
-        if started:
-            raise TargetGone("the session ended")
-        return False
-
-    with pytest.raises(TargetGone):
-        fill_cache(1, b"", stop)
-    assert started[0].poll() is not None
+def test_a_job_that_shows_no_graphs_starts_nothing(started: list[subprocess.Popen[bytes]]) -> None:
+    filler = CacheFiller(1, "the job has shown no graphs")
+    filler.stop()
+    assert (filler.done(), filler.why, started) == (True, "the job has shown no graphs", [])
 
 
 @pytest.mark.parametrize(("said", "why"), [(b"null", None), (b'"not all"', "not all")])
@@ -53,4 +53,7 @@ def test_it_tells_why_the_cache_lacks_a_graph(
     said: bytes, why: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_filler, "run_beside", lambda *_, **__: said)
-    assert fill_cache(1, b"", lambda: False) == why
+    filler = CacheFiller(1, b"")
+    while not filler.done():
+        time.sleep(0.01)
+    assert filler.why == why

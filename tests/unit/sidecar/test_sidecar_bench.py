@@ -109,29 +109,28 @@ def test_a_refusal_keeps_its_reason(shop: Workshop) -> None:
 
 def test_what_can_not_be_compiled_beside_the_job_may_still_be_tried(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"ok": False, "why": "ranks compile at one step", "code": "not_beside"}
-    assert shop.bench.prepare("compile.default", {}, lambda: False) == "ranks compile at one step"
+    assert shop.bench.prepare("compile.default", {}).why == "ranks compile at one step"
     shop.answers["apply"] = lambda: {"ok": False, "why": "no module is trained", "code": "unfit"}
     with pytest.raises(NotApplied, match="no module is trained"):
-        shop.bench.prepare("compile.default", {}, lambda: False)
+        shop.bench.prepare("compile.default", {})
 
 
 def test_graphs_are_filled_in_once_and_an_earlier_remedys_are_not_taken(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled: list[bytes] = []
-    monkeypatch.setattr(bench_module, "fill_cache", lambda pid, graphs, stop: filled.append(graphs))
+    monkeypatch.setattr(bench_module, "CacheFiller", lambda pid, graphs: graphs)
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
     fd = os.memfd_create("graphs")
     os.write(fd, b"graphs")
     shop.session.on_event({"event": "graphs", "fd": fd})
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
-    found = []
+    found: list[object] = []
     for _ in range(2):
         shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 0, "class": "rounding"}
         shop.answers["undo"] = lambda: {"arm": 2, "seq": 3}
-        found.append(shop.bench.prepare("compile.default", {}, lambda: False))
-    assert (filled, found) == ([b"graphs"], [None, "the job has shown no graphs"])
+        found.append(shop.bench.prepare("compile.default", {}))
+    assert found == [b"graphs", "the job has shown no graphs"]
     assert shop.bench.active() == []
 
 
