@@ -122,7 +122,6 @@ class LiveBench:
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
         return SwitchedOn(token=done.token, seq=done.seq if done.seq is not None else self.next_seq())
 
-<<<<<<< HEAD
     def prepare(self, remedy: str, options: Mapping[str, object]) -> CacheFiller:
         pid = self._session.findings.pid
         try:

@@ -29,7 +29,7 @@ class CacheGraphs:
         options: Of inductor, as the remedy gives them.
 
     Attributes:
-        entries: What is compiled with it, by class. Dynamo allows a function few versions; these, which are of
+        entries: What is compiled with it, by class. Dynamo allows a function few versions; these, of
             no use once the graphs are sent, have their own.
 
     Raises:
