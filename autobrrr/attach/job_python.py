@@ -11,6 +11,7 @@ import resource
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 from autobrrr import paths
 from autobrrr.machine import own_place, process_maps, procfs
 
-ENDS_S = 1.0
+ENDS_S, LOOK_S = 1.0, 0.005
 MOST_BYTES = 32 << 20  # that it may say
 
 
@@ -82,7 +83,13 @@ def run_bounded(
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
             process.communicate(input if isinstance(input, bytes) else input(process), timeout)
         finally:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # a compiler takes away what it has half written
+                os.killpg(process.pid, signal.SIGTERM)
+                until_s = time.monotonic() + ENDS_S
+                while time.monotonic() < until_s:
+                    process.poll()
+                    os.killpg(process.pid, 0)
+                    time.sleep(LOOK_S)
                 os.killpg(process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):  # a file system that never answers keeps it
                 process.wait(ENDS_S)

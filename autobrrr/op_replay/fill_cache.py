@@ -10,13 +10,12 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
-from .background import give_way
-
+PART = ".part"
 PYTHON_CODE = ("_code", "_lineno_map", "_prologue_start")  # of a graph: made anew, in the order of the job
 
 
@@ -26,9 +25,12 @@ def compiled(torch: ModuleType, given: Mapping[str, Any]) -> str | None:
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
     from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.cpp_builder import CppBuilder
 
     functorch.load_config(given["functorch"])
     inductor.load_config(given["inductor"])
+    inductor.compile_threads = 1  # in no other process
+    CppBuilder.build = _whole(CppBuilder.build)
     torch.set_num_threads(given["threads"])
     if given["precision"] != torch.get_float32_matmul_precision():  # to set what holds changes the key
         torch.set_float32_matmul_precision(given["precision"])
@@ -49,6 +51,21 @@ def compiled(torch: ModuleType, given: Mapping[str, Any]) -> str | None:
     told = torch._dynamo.utils.counters["aot_autograd"]
     kept = told["autograd_cache_saved"] + told["autograd_cache_hit"]
     return None if kept == len(given["graphs"]) else "torch's cache does not take all of its graphs"
+
+
+def _whole(build: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Files get their names once they are whole: the job takes what is there, and this may be killed."""
+
+    def built(builder: Any) -> None:
+        target, output = builder.get_target_file_path(), builder._output
+        builder._output = output + PART
+        try:
+            build(builder)
+            os.replace(target + PART, target)
+        finally:
+            builder._output = output
+
+    return built
 
 
 def _graph(torch: ModuleType, told: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
@@ -73,7 +90,6 @@ def _graph(torch: ModuleType, told: Mapping[str, Any]) -> tuple[Any, list[Any], 
 
 def main() -> None:
     """Read two pickles from standard input: where the job finds torch and a compiler, then the graphs."""
-    give_way()
     around = pickle.load(sys.stdin.buffer)
     os.environ.update(around["variables"])  # torch reads some as it is imported
     sys.path += around["paths"]
