@@ -23,8 +23,6 @@ WRITE_ONLY = frozenset(
 )
 GATHERS = frozenset({"embedding", "index", "index_select", "gather", "take", "take_along_dim"})
 SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})
-ITEM_BYTES = {"complex128": 16, "int64": 8, "float64": 8, "complex64": 8, "float32": 4, "int32": 4}
-ITEM_BYTES |= {"float16": 2, "bfloat16": 2, "int16": 2}  # others have 1
 Operator = Callable[[str], tuple[Any, Sequence[Any]]]  # by name: it, and its arguments' descriptions
 
 
@@ -107,7 +105,7 @@ def _bytes(
 def _size(value: StepValue) -> int:
     """Bytes of memory behind a tensor; an expanded one holds less than it shows."""
     held = [size for size, step in zip(value.shape, value.stride, strict=True) if step or not size]
-    return prod(held) * ITEM_BYTES.get(value.dtype, 1)
+    return prod(held) * value.item_bytes
 
 
 def _flops(name: str, func: Any, args: Sequence[StepValue], out: StepValue | None) -> int:

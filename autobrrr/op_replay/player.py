@@ -164,7 +164,7 @@ class CallPlayer:
     def held_bytes(self, batches: float) -> int:
         """What replays keep from one to the next: weights and state once, and data of so many batches."""
         given = [value for value in self.program.values if value.given]
-        return int(sum(self._bytes(value.shape, value) * (1 if value.owned else batches) for value in given))
+        return int(sum(_bytes(value.shape, value) * (1 if value.owned else batches) for value in given))
 
     def peak_bytes(self, shapes: Mapping[int, Shape]) -> int:
         """The most that the step's own tensors take at once, of shapes by number, else as they were."""
@@ -173,15 +173,16 @@ class CallPlayer:
         for call in self.program.calls:
             for value in call.outputs:
                 if value is not None and value.base is None and not value.given and value.number not in live:
-                    live[value.number] = self._bytes(shapes.get(value.number, value.shape), value)
+                    live[value.number] = _bytes(shapes.get(value.number, value.shape), value)
                     now += live[value.number]
             most = max(most, now)
             for value in call.done_with:
                 now -= live.pop(value.number, 0)
         return most
 
-    def _bytes(self, shape: Shape, value: StepValue) -> int:
-        return math.prod(shape) * int(getattr(self.torch, value.dtype).itemsize)
+
+def _bytes(shape: Shape, value: StepValue) -> int:
+    return math.prod(shape) * value.item_bytes
 
 
 class ReplayedStep:

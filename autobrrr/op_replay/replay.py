@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import Any
 
 from ..agent.wire.recording import COLLATING
-from .background import give_way
 from .call_work import work_table
 from .player import ONE_BY_ONE, CallPlayer, ReplayedStep, Shape
 from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
@@ -291,7 +290,6 @@ def main() -> None:
     """Import torch from the folders given as arguments, if all that it needs is there. Then read a recording
     from standard input, and tell the payload on standard output.
     """
-    give_way()
     sys.path += sys.argv[1:]
     with contextlib.suppress(ImportError, OSError, ValueError):  # the latter: of CUDA's libraries
         import torch

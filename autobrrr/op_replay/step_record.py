@@ -51,6 +51,7 @@ class StepValue:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
+    item_bytes: int
     given: bool  # it was there before, or came from what was not recorded
     owned: bool = False  # by the model or an optimizer: no batch changes its shape
     weight: bool = False
@@ -216,6 +217,7 @@ class _Reader:
             # One without storage is sparse, and nobody says what it lists.
             stride=written.stride if written.storage else (),
             dtype=written.dtype,
+            item_bytes=getattr(self._torch, written.dtype).itemsize,
             given=given,
             owned=given and written.storage in self._owned,
             weight=given and self._owned.get(written.storage) == WEIGHTS,

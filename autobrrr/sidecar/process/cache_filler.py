@@ -14,7 +14,7 @@ import msgspec
 from autobrrr.sidecar.process.job_program import NotRun, run_beside
 from autobrrr.sidecar.session.window_reader import no_trace
 
-MODULES = (".op_replay.background", ".op_replay.fill_cache")
+MODULES = (".op_replay.fill_cache",)
 TIMEOUT_S = 600.0
 FILE_BYTES = 1 << 30  # precompiled headers take 100 MiB
 ENDS_S = 5.0

@@ -1,10 +1,12 @@
 """Runs modules of ours in the job's own Python, with the job's torch, in a process beside it.
 
-It runs as the job's user. The modules come first on standard input, then what they work on.
+It runs as the job's user, below everything in priority. The modules come first on standard input, then what
+they work on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import signal
@@ -21,9 +23,14 @@ from autobrrr.attach.job_python import MOST_BYTES, job_python, run_bounded
 PACKAGES = ("", ".agent", ".agent.audit", ".agent.wire", ".op_replay")
 LEAST_FREE = 1 << 30  # bytes; torch takes 0.2 GiB, a long record half of one: a full group may end the job
 
-# Run by the job's interpreter with `-I -S`.
+NICER = 15  # than the sidecar
+LAST = 10  # niceness of its session among sessions: a tenth of a CPU that all want
+
+# Run by the job's interpreter with `-I -S`. It is killed when the thread that waits for it ends.
 _PROGRAM = """
-import marshal, sys, types, zlib
+import ctypes, marshal, sys, types, zlib
+PR_SET_PDEATHSIG, SIGKILL = 1, 9
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
 given = sys.stdin.buffer
 for name, body in marshal.loads(zlib.decompress(given.read(int(given.readline())))):
     name = "autobrrr" + name
@@ -72,6 +79,7 @@ def run_beside(
     packed = zlib.compress(marshal.dumps(sources, bundle_loader.MARSHAL_VERSION))  # a pipe holds them all
 
     def fed(process: subprocess.Popen[bytes]) -> bytes:
+        _give_way(process.pid)
         if process.stdin is not None:
             process.stdin.write(b"%d\n" % len(packed) + packed)
             process.stdin.flush()
@@ -92,3 +100,11 @@ def run_beside(
     if done.returncode:
         raise NotRun("it failed")
     return done.stdout
+
+
+def _give_way(pid: int) -> None:
+    """Training comes first. Linux weighs whole sessions where they are groups of their own (autogroups)."""
+    os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + NICER)
+    for name, value in (("autogroup", LAST), ("oom_score_adj", 1000)):  # short of memory, it ends first
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/{name}").write_text(str(value))

@@ -26,7 +26,7 @@ from autobrrr.sidecar.session.window_reader import Call, no_trace
 MODULES = (  # each after what it imports
     ".agent.wire.recording",
     ".agent.audit.op_flops",
-    *(f".op_replay.{name}" for name in ("background", "step_record", "call_work", "player", "replay")),
+    *(f".op_replay.{name}" for name in ("step_record", "call_work", "player", "replay")),
 )
 TIMEOUT_S = 90.0
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins

@@ -133,7 +133,7 @@ def test_a_tensor_whose_strides_are_those_of_a_vmap_is_contiguous(tmp_path: Path
     model, x = Attention(), torch.randint(0, 50, (12, 8))
     recording = recorded(stepper(model, x, 50), list(model.parameters()), tmp_path, 12)
     player = CallPlayer(torch, read(torch, recording["trace"]), 12)
-    seen = StepValue(number=-1, shape=(2, 3), stride=(1,), dtype="float32", given=True)
+    seen = StepValue(number=-1, shape=(2, 3), stride=(1,), dtype="float32", item_bytes=4, given=True)
     assert player.make(seen, (2, 3)).stride() == (3, 1)
 
 
