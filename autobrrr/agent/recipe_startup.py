@@ -10,6 +10,7 @@ updates by hand gives none.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fnmatch
 import functools
 import inspect
@@ -52,8 +53,8 @@ class RecipeStartup:
         self._allowed = _allowed(boot.get("plan"))
         self._pid = os.getpid()
         self._constructions: list[Patch] = []
-        self._at_construction: list[tuple[Mapping[str, object], AppliedRemedy]] = []
-        self._of_a_thread: list[tuple[Mapping[str, object], AppliedRemedy]] = []
+        self._at_construction: list[AppliedRemedy] = []
+        self._of_a_thread: list[AppliedRemedy] = []
         self._refusals: dict[str, str] = {}
         self._roots = RootModules(self._job, self._failed)
         self._owner = 0
@@ -131,13 +132,11 @@ class RecipeStartup:
         if self._job.ddp_arguments is not None:
             self._guarded(lambda: self._apply_again(self._at_construction))
 
-    def _apply_again(self, on: list[tuple[Mapping[str, object], AppliedRemedy]]) -> None:
+    def _apply_again(self, on: list[AppliedRemedy]) -> None:
         """Each later construction, and the thread that trains, needs what was applied for the first."""
-        for options, applied in on:
-            try:
-                applied.remedy.apply(self._job, options)
-            except Refused:
-                continue  # it has it already, or sets it itself
+        for applied in on:
+            with contextlib.suppress(Refused):  # it has it already, or sets it itself
+                applied.again(self._job)
 
     def _begins(self, loader: object) -> None:
         self._job.saw_loader(loader)
@@ -205,9 +204,9 @@ class RecipeStartup:
                 found = True
                 del self._waiting[name]
                 if name.startswith(CONSTRUCTED):
-                    self._at_construction.append((options, applied))
+                    self._at_construction.append(applied)
                 elif name == OF_A_THREAD:
-                    self._of_a_thread.append((options, applied))
+                    self._of_a_thread.append(applied)
                 self._tell({"remedy": name, "status": "applied", "why": "", "class": applied.cls})
 
     def _tell(self, line: dict[str, object]) -> None:

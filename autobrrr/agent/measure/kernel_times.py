@@ -186,13 +186,8 @@ class FloorMeter:
         return Floors(usual_ns=usual_ns, each_ns=int(median(each)) if each else 0, known=known)
 
     def _found_in(self, program: Callable[[], None]) -> None:
-        end = profiled(self._torch)
-        try:
-            with OF_TORCH, self._torch.no_grad():
-                program()  # in another torch, what it does not come to keeps the usual floor
-        finally:
-            found = end()
-        step = read_step(self._torch, *(found or ([], 0)))
+        with self._torch.no_grad():
+            step = _watched(self._torch, program)
         for at in step.operators:
             self._found[step.names[at], step.within[at]].append(step.spent_ns[at])
             if program is self._programs[0] and not step.within[at]:
@@ -210,18 +205,23 @@ def op_cost_ns(torch: ModuleType) -> int:
                 y = y * weight + weight
             torch.autograd.grad(y.sum(), weight)
 
-    end = profiled(torch)
-    try:
-        chain()
-    finally:
-        found = end()
-    operators = len(read_step(torch, *(found or ([], 0))).operators)
-    best = 1 << 62
+    operators, best = len(_watched(torch, chain).operators), 1 << 62
     for _ in range(COST_ROUNDS):
         began = perf_counter_ns()
         chain()
         best = min(best, perf_counter_ns() - began)
     return best // max(1, operators)
+
+
+def _watched(torch: ModuleType, program: Callable[[], None]) -> ProfiledStep:
+    """What the profiler sees of a program, as far as this torch can run it."""
+    end = profiled(torch)
+    try:
+        with OF_TORCH:
+            program()
+    finally:
+        found = end()
+    return read_step(torch, *(found or ([], 0)))
 
 
 def _programs(torch: ModuleType) -> list[Callable[[], None]]:

@@ -48,6 +48,10 @@ class AppliedRemedy:
         """This rank alone without it would drift from the others."""
         return self.together and _drifts(self.remedy)
 
+    def again(self, job: Job) -> Undo:
+        """Apply it to what is there only now as well."""
+        return self.remedy.apply(job, self.remedy.option_values(self.options))
+
     def lost(self, why: str) -> dict[str, object]:
         """As the sidecar hears that it is off by itself, or can't be undone."""
         return {"event": "remedy_lost", "token": self.token, "remedy": self.remedy.name, "why": why}
@@ -192,8 +196,7 @@ class ActiveRemedies:
             if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
                 with ANY:  # where it does not fit this one, that updates as the script says
                     self._undo_more(applied)
-                    values = applied.remedy.option_values(applied.options)
-                    self._more[applied.token] = applied.remedy.apply(job, values)
+                    self._more[applied.token] = applied.again(job)
 
     def find(self, token: object) -> AppliedRemedy:
         """The remedy of a token; raises Refused."""

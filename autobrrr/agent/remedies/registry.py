@@ -7,7 +7,7 @@ with the job (`job.torch`). The sidecar imports it too, for what each remedy tre
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import ParamSpec, TypeVar
@@ -47,6 +47,20 @@ class Refused(Exception):
     def __init__(self, why: str, code: RefusalCode = RefusalCode.UNFIT) -> None:
         super().__init__(why)
         self.code = code
+
+
+def fitting(found: Iterable[T], check: Callable[[T], object]) -> list[T]:
+    """Those that a check lets through; where it lets none, raises its Refused: unfit before not met."""
+    fit, refusals = list[T](), list[Refused]()
+    for each in found:
+        try:
+            check(each)
+            fit.append(each)
+        except Refused as refused:
+            refusals.append(refused)
+    if refusals and not fit:
+        raise max(refusals, key=lambda each: each.code)
+    return fit
 
 
 def check_class(cls: str, allowed: Sequence[str] | None) -> None:

@@ -29,15 +29,19 @@ class CacheGraphs:
         options: Of inductor, as the remedy gives them.
 
     Attributes:
-        entries: What is compiled with it, by class. Dynamo allows a function few versions; these, of
-            no use once the graphs are sent, have their own.
+        entries: What is compiled with it, by class: no functions of the remedy's, for which dynamo would
+            count these versions too.
 
     Raises:
         Refused: this torch can't copy graphs, or keeps no compiled code.
     """
 
     def __init__(self, torch: ModuleType, options: Mapping[str, object]) -> None:
-        if find_spec("torch.fx._graph_pickler") is None or not _keeps_code():
+        import torch._functorch.config as functorch
+        import torch._inductor.config as inductor
+
+        keeps = getattr(functorch, "enable_autograd_cache", False) and not inductor.force_disable_caches
+        if not keeps or find_spec("torch.fx._graph_pickler") is None:
             raise Refused("this torch keeps no compiled code on disk", RefusalCode.NOT_BESIDE)
         self._torch, self._options = torch, dict(options)
         self.entries: dict[type, Call] = {}
@@ -74,13 +78,6 @@ class CacheGraphs:
             pickle.dump(around, file)
             pickle.dump(kept, file)
         return {"event": "graphs", "fd": True}, fd
-
-
-def _keeps_code() -> bool:
-    import torch._functorch.config as functorch
-    import torch._inductor.config as inductor
-
-    return bool(getattr(functorch, "enable_autograd_cache", False)) and not inductor.force_disable_caches
 
 
 def _state(torch: ModuleType) -> dict[str, object]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...live_torch.live_job import Job
 from ...live_torch.loader_epochs import EPOCHS
-from ..registry import RefusalCode, Refused, WatchedUndo
+from ..registry import RefusalCode, Refused, WatchedUndo, fitting
 
 Settle = Callable[[Any], Mapping[str, object]]
 """Attributes to set on a loader, by name; raises Refused where that does not fit."""
@@ -111,14 +111,8 @@ def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
     found = job.loaders or [_shown_by(each) for each in [job.iterator] if each is not None]
     if not found:
         raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
-    settings, refusals = LoaderSettings(job, settle), list[Refused]()
-    for loader in found:
-        try:
-            settings.settled(loader)
-        except Refused as refused:
-            refusals.append(refused)
-    if len(refusals) == len(found):
-        raise max(refusals, key=lambda each: each.code)  # unfit, where one loader is
+    settings = LoaderSettings(job, settle)
+    fitting(found, settings.settled)
     with ExitStack() as undo:  # a user's DataLoader subclass may raise anything
         undo.callback(settings.undo)
         EPOCHS.listen(job.torch, settings.begins)

@@ -19,7 +19,7 @@ from ...live_torch.compiled_code import holds_code_of
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Module, RemovableHandle, Tensor
 from ..device_headroom import parameter_bytes
-from ..registry import RefusalCode, Refused, Undo, WatchedUndo, remedy
+from ..registry import RefusalCode, Refused, Undo, WatchedUndo, fitting, remedy
 
 IMPLEMENTATION = "optimizer.implementation"
 _CHOICES = ("foreach", "fused", "decoupled_weight_decay")
@@ -156,7 +156,7 @@ def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None])
     """The optimizers that a check lets through.
 
     Raises:
-        Refused: none has stepped yet, or all are refused; with every reason.
+        Refused: none has stepped yet, or all are refused.
     """
     if not job.optimizers:
         raise Refused("no optimizer has stepped yet", RefusalCode.NOT_MET)
@@ -164,19 +164,14 @@ def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None])
         for module in root.modules():
             if getattr(module, "sparse", False) is True:  # gradients are often cleared by the time we look
                 raise Refused(f"{type(module).__name__} makes sparse gradients")
-    reasons = []
-    fitting = []
-    for found in job.optimizers:
-        optimizer = cast(Optimizer, found)
+
+    def fits(optimizer: Optimizer) -> None:
         try:
             check(job.torch, optimizer)
         except Refused as refused:
-            reasons.append(f"{type(optimizer).__name__}: {refused}")
-        else:
-            fitting.append(optimizer)
-    if not fitting:
-        raise Refused("; ".join(dict.fromkeys(reasons)))
-    return fitting
+            raise Refused(f"{type(optimizer).__name__}: {refused}") from None
+
+    return fitting(cast("list[Optimizer]", job.optimizers), fits)
 
 
 def _step_fused_on_scratch(torch: ModuleType, optimizer: Optimizer) -> None:
