@@ -21,10 +21,10 @@ from autobrrr.folders import open_plain
 from autobrrr.records import SCHEMA, CpuTaker, Diagnosis, Record, Reverted, Trial, Tuning
 from autobrrr.records.events import from_entry
 from autobrrr.records.gain_words import factor_words
-from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
 from autobrrr.records.record_base import TwoNumbers
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
+from autobrrr.report.log_lines import NO_MOMENT, LogLines, lines_of
 from autobrrr.report.page_model import table
 from autobrrr.report.page_text import table_text
 from autobrrr.report.pages.tuning_parts import trial_label

@@ -24,8 +24,8 @@ from autobrrr.quantities import joined, share
 from autobrrr.readable import readable, readable_lines
 from autobrrr.records import to_json
 from autobrrr.records.gain_words import factor_words
-from autobrrr.records.palette import COLOURS
 from autobrrr.report.page_model import Chart, LogScale, ReportPage, Section, Series, around
+from autobrrr.report.palette import COLOURS
 
 _PARTS = re.compile(r"(::|_|/)(?=\w)")
 BRIGHT = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.records import Attach, HostSample, ProfilerWindow
-from autobrrr.records.log_lines import LogLines, lines_of
+from autobrrr.report.log_lines import LogLines, lines_of
 from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session

@@ -15,8 +15,8 @@ import msgspec
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Record, Reverted, Verdict, verdict_line
 from autobrrr.records.events import Told
-from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding, StepHistory
+from autobrrr.report.log_lines import LogLines
 from autobrrr.report.past_session import LogEntry, entries, open_log
 from autobrrr_tui.view_state import (
     Publish,

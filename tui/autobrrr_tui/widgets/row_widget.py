@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from autobrrr.records.palette import COLOURS
+from autobrrr.report.palette import COLOURS
 from autobrrr.report.text_rows import BLANK, Page, Row
 
 

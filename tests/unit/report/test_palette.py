@@ -7,7 +7,7 @@ import colorsys
 import pytest
 
 from autobrrr.records import Phases, Shares
-from autobrrr.records.palette import COLOURS, Hue
+from autobrrr.report.palette import COLOURS, Hue
 from autobrrr.trace.causes.host_causes import CAUSES
 from autobrrr.trace.kernels.kernel_classes import CLASSES
 
