@@ -20,16 +20,7 @@ from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.diagnosis.signals.busy_machine import contention
 from autobrrr.errors import AutobrrrError
 from autobrrr.recipe.recipe_contents import Value
-from autobrrr.records import (
-    Attach,
-    Cost,
-    Diagnosis,
-    ExactnessClass,
-    GpuSample,
-    JobFacts,
-    Reach,
-    Tuning,
-)
+from autobrrr.records import Attach, Cost, Diagnosis, ExactnessClass, GpuSample, JobFacts, Reach, Tuning
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine

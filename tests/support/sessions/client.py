@@ -11,12 +11,7 @@ from autobrrr.agent.wire.framing import encode, receive
 from autobrrr.records.session_requests import Request
 from support.judged.verdicts import OVERHEAD
 
-FACTS = {
-    "pid": 42,
-    "readonly": False,
-    "outside": False,
-    "probing": "on",
-}
+FACTS = {"pid": 42, "readonly": False, "outside": False, "probing": "on"}
 
 
 class PlayedClient:
@@ -25,6 +20,17 @@ class PlayedClient:
     def ask(self, request: Request[Any]) -> Any:
         name = str(type(request).__struct_config__.tag)
         return getattr(self, name)(**msgspec.structs.asdict(request))
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
 
 
 class Session:

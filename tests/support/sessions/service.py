@@ -44,6 +44,12 @@ class Guest:
     def hear(self) -> dict[str, object]:
         return receive(self.link)
 
+    def hang_up(self) -> list[ClientConnection]:
+        """The connections that are free then."""
+        self.link.close()
+        self.office.service.readable(self.client)
+        return self.office.service.free()
+
     def hears_nothing(self) -> bool:
         return not is_readable(self.link)
 

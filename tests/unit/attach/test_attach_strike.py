@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach.ptrace import (
-    borrowed_thread,
-    injector,
-    kept_tracer,
-    pending_call,
-    thread_start,
-    x86_64,
-)
+from autobrrr.attach.ptrace import borrowed_thread, injector, kept_tracer, pending_call, thread_start, x86_64
 from autobrrr.attach.ptrace.pending_call import PendingCall
 from autobrrr.errors import CannotAttach
 from autobrrr.machine.same_program import Program

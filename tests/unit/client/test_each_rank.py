@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import msgspec
@@ -66,51 +66,42 @@ def test_a_rank_alone_is_diagnosed_as_any_job(compared: Play) -> None:
     assert compared([])[:2] == ([], False)
 
 
+class Played(PlayedClient):
+    """A rank's session, whose switching together may be refused; what was asked of all is noted."""
+
+    started = False
+
+    def __init__(self, pid: int, done: list[object], sharded: Sequence[int] = ()) -> None:
+        self.pid, self.done, self.sharded = pid, done, sharded
+
+    def snapshot(self) -> Diagnosis:
+        return msgspec.structs.replace(rank(0), pid=100, anatomy=as_record(anatomy(), Anatomy))
+
+    def together(self, log: str = "") -> str:
+        if self.pid in self.sharded:
+            raise AutobrrrError("the job's parameters are sharded over the ranks")
+        self.done.append("meets")
+        return "log"
+
+    def hold(self, held: bool) -> None:
+        self.done.append("holds" if held else self.pid)
+
+
 @pytest.mark.parametrize(("sharded", "goes_on"), [([100, 101], []), ([101], [100, 101])])
 def test_ranks_that_can_not_switch_together_are_refused_before_anything_is_measured(
     sharded: list[int], goes_on: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    went_on: list[int] = []
-
-    class Sharded(PlayedClient):
-        def __init__(self, pid: int) -> None:
-            self.pid = pid
-
-        def snapshot(self) -> Diagnosis:
-            return msgspec.structs.replace(rank(0), anatomy=as_record(anatomy(), Anatomy))
-
-        def together(self, log: str = "") -> str:
-            if self.pid in sharded:
-                raise AutobrrrError("the job's parameters are sharded over the ranks")
-            return "log"
-
-        def hold(self, held: bool) -> None:
-            assert not held
-            went_on.append(self.pid)
-
+    done: list[object] = []
     monkeypatch.setattr(each_rank, "compare_ranks", None)
-    clients = {pid: Sharded(pid) for pid in (100, 101)}
+    clients = {pid: Played(pid, done, sharded) for pid in (100, 101)}
     with pytest.raises(AutobrrrError, match="sharded"):
         each_rank.ready_to_tune(clients, 60.0, lambda pid: print)  # type: ignore[arg-type]
-    assert sorted(went_on) == goes_on
+    assert sorted(each for each in done if each != "meets") == goes_on
 
 
 def test_ranks_measure_nothing_more_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-
-    class Met(PlayedClient):
-        started = False
-
-        def snapshot(self) -> Diagnosis:
-            return msgspec.structs.replace(rank(0), pid=100, anatomy=as_record(anatomy(), Anatomy))
-
-        def together(self, log: str = "") -> str:
-            done.append("meets")
-            return "log"
-
-        def hold(self, held: bool) -> None:
-            done.append("holds")
-
+    done: list[object] = []
     monkeypatch.setattr(each_rank, "compare_ranks", lambda *_: done.append("are timed"))
-    each_rank.ready_to_tune({100: Met(), 101: Met()}, 60.0, lambda pid: print)  # type: ignore[dict-item]
+    clients = {pid: Played(pid, done) for pid in (100, 101)}
+    each_rank.ready_to_tune(clients, 60.0, lambda pid: print)  # type: ignore[arg-type]
     assert done == ["meets"] * 2 + ["are timed"] + ["holds"] * 2

@@ -41,16 +41,9 @@ def rank(number: int, waits_ms: float | None = None, *, size: int = 2, step_ms: 
 class FakeClient(PlayedClient):
     def __init__(self, found: Diagnosis) -> None:
         self.found = found
-        self.closed = False
 
     def snapshot(self) -> Diagnosis:
         return self.found
-
-    def __enter__(self) -> FakeClient:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self.closed = True
 
 
 def compared(*ranks: Diagnosis, late: int | None = 1) -> list[Diagnosis]:

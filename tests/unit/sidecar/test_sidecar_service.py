@@ -92,9 +92,7 @@ def test_garbage_is_answered_with_its_reason_and_shown_out_and_others_stay(
 
 
 def test_a_client_that_hangs_up_frees_its_connection(office: Office, guest: Guest) -> None:
-    guest.link.close()
-    office.service.readable(guest.client)
-    assert office.service.free() == [guest.client]
+    assert guest.hang_up() == [guest.client]
     assert office.service.clients == []
 
 
@@ -238,9 +236,7 @@ def test_a_client_that_came_to_own_a_session_may_let_it_stay(
     guest.ask("own", owned=owned)
     office.later(30)
     assert "detach" not in office.agent.asked
-    guest.link.close()
-    office.service.readable(guest.client)
-    office.service.free()
+    guest.hang_up()
     assert ("detach" in office.agent.asked) is owned
 
 
@@ -264,9 +260,7 @@ def test_a_session_goes_on_where_others_want_it_when_who_started_it_is_through(
     if how == "leaves":
         guest.send(encode({"do": "detach", "if_unused": True, "id": 6}))
     else:
-        guest.link.close()
-        office.service.readable(guest.client)
-        office.service.free()
+        guest.hang_up()
     assert ("detach" in office.agent.asked) is (wanted_by is None)
     if how == "leaves" and wanted_by is None:
         office.agent.answer("detach", left=["gc.freeze"])
@@ -292,9 +286,7 @@ def test_a_session_that_nobody_owns_any_more_ends_with_the_last_who_listens(
     if first != "is killed with it":
         office.service.free()
     assert "detach" not in office.agent.asked
-    joined.link.close()
-    office.service.readable(joined.client)
-    office.service.free()
+    joined.hang_up()
     assert "detach" in office.agent.asked
 
 
@@ -309,9 +301,7 @@ def test_what_a_tuning_without_a_client_has_kept_stays_on_when_others_come_and_g
     office.tuning.join(5)
     office.run_calls()
     for gone in (guest, screen):
-        gone.link.close()
-        office.service.readable(gone.client)
-    office.service.free()
+        gone.hang_up()
     assert Guest(office).ask("detach", if_unused=True)["answer"] is None
     assert "detach" not in office.agent.asked
 
@@ -359,8 +349,6 @@ def test_a_fault_of_the_tuner_is_an_answer_and_the_session_goes_on(
 def test_a_client_that_leaves_cancels_its_tuning(office: Office, guest: Guest) -> None:
     guest.ask("tune")
     office.tuning.join(5)
-    guest.link.close()
-    office.service.readable(guest.client)
-    office.service.free()
+    guest.hang_up()
     assert office.tuner.bench is not None
     assert office.tuner.bench.cancelled()

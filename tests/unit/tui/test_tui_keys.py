@@ -40,11 +40,11 @@ def applied(remedy: str) -> ApplyRemedies:
     return ApplyRemedies([RemedyChoice(remedy=remedy)])
 
 
-def requests_after(view: View, *keys: str) -> list[Request[Any]]:
+def after(view: View, *keys: str, **options: Any) -> tui.FakeSource:
     async def work(desk: Desk) -> None:
         await desk.press(*keys)
 
-    return at_desk(view, work).requests
+    return at_desk(view, work, **options)
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,13 @@ def requests_after(view: View, *keys: str) -> list[Request[Any]]:
     ids=lambda each: "+".join(each) if isinstance(each, tuple) else "",
 )
 def test_a_key_requests_one_thing(view: View, keys: tuple[str, ...], asked: Request[Any]) -> None:
-    assert requests_after(view, *keys) == [asked]
+    assert after(view, *keys).requests == [asked]
 
 
 @pytest.mark.parametrize(
     ("view", "keys", "asked"),
     [
-        (
-            tui.judged(details=tui.details(remedies=[DARING])),
-            ("3", "a"),
-            applied("precision.tf32"),
-        ),
+        (tui.judged(details=tui.details(remedies=[DARING])), ("3", "a"), applied("precision.tf32")),
         (tui.kept(), ("d",), EndSession()),
         (tui.trying(), ("t",), SteerTuning("cancel")),
         (tui.trying(), ("d",), EndSession()),
@@ -96,10 +92,7 @@ def test_what_can_surprise_is_asked_first(view: View, keys: tuple[str, ...], ask
     ("view", "why"),
     [
         (replace(tui.trying(), readonly=True), "read-only"),
-        (
-            replace(tui.trying(), standing=ScreenStanding.ENDED, why="process 8091 ended"),
-            "process 8091 ended",
-        ),
+        (replace(tui.trying(), standing=ScreenStanding.ENDED, why="process 8091 ended"), "8091 ended"),
         (replace(tui.trying(), standing=ScreenStanding.LOST, why="the sidecar is gone"), "is gone"),
         (replace(tui.trying(), standing=ScreenStanding.RECORDED, why="a.jsonl"), "recorded"),
         (View(pid=1), "not attached yet"),
@@ -132,11 +125,7 @@ def test_the_answer_to_a_request_is_shown_for_a_while() -> None:
 
 
 def test_export_writes_what_is_on_and_never_over_a_file(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.press("e")
-        await desk.press("e")
-
-    at_desk(tui.kept(), work, export_to=tmp_path)
+    after(tui.kept(), "e", "e", export_to=tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["autobrrr-8091-2.toml", "autobrrr-8091.toml"]
     assert '"optimizer.fused" = true' in (tmp_path / "autobrrr-8091.toml").read_text()
 
@@ -155,23 +144,12 @@ def test_applying_what_can_not_be_applied_says_what_to_do() -> None:
 
 
 def test_the_one_switched_on_last_is_undone_first() -> None:
-    on = [
-        ActiveRemedy(token=1, remedy="gc.freeze"),
-        ActiveRemedy(token=4, remedy="threads.intra_op", options={"threads": 2}),
-    ]
-    view = replace(tui.judged(), details=tui.details(active=on))
-
-    async def work(desk: Desk) -> None:
-        await desk.press("u")
-
-    assert at_desk(view, work).requests == [UndoRemedy(4)]
+    on = [ActiveRemedy(token=1, remedy="gc.freeze"), ActiveRemedy(token=4, remedy="threads.intra_op")]
+    assert after(tui.judged(details=tui.details(active=on)), "u").requests == [UndoRemedy(4)]
 
 
 def test_q_leaves_and_closes_the_source_only() -> None:
-    async def work(desk: Desk) -> None:
-        await desk.press("q")
-
-    source = at_desk(tui.judged(), work)
+    source = after(tui.judged(), "q")
     assert source.closed
     assert source.requests == []
 

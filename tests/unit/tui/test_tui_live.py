@@ -11,13 +11,7 @@ import pytest
 from autobrrr.client.session_client import Client, Event
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records.session_requests import Measure, UndoRemedy
-from autobrrr.records.wire_answers import (
-    ActivityLine,
-    Details,
-    LogTail,
-    SessionEnding,
-    SessionFacts,
-)
+from autobrrr.records.wire_answers import ActivityLine, Details, LogTail, SessionEnding, SessionFacts
 from autobrrr_tui.sources import live_source
 from autobrrr_tui.sources.live_source import LiveSource
 from autobrrr_tui.view_state import ScreenStanding, View
@@ -74,12 +68,6 @@ class FakeClient(PlayedClient):
 
     def close(self) -> None:
         self.left.set()
-
-    def __enter__(self) -> FakeClient:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self.close()
 
     def _note(self, name: str, what: object) -> None:
         if self.refusal is not None:

@@ -53,9 +53,6 @@ class Others(PlayedClient):
     def snapshot(self) -> Diagnosis:
         return self.told
 
-    def close(self) -> None:
-        """As a client's."""
-
     def looked(self, own: Diagnosis) -> View:
         """One look, on this thread."""
         self.siblings._thread = threading.Thread()

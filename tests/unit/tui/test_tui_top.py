@@ -35,9 +35,6 @@ class Session(PlayedClient):
     def snapshot(self) -> Diagnosis:
         return tui.snapshot()
 
-    def close(self) -> None:
-        pass
-
 
 def after(
     *keys: str,

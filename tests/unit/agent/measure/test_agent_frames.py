@@ -56,6 +56,15 @@ def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
     assert look(gone.ident, ()) is None
 
 
+def sampled(**more: Any) -> dict[str, object]:
+    """Three looks at this thread."""
+    looks, here = iter([False] * 3), sys.modules[__name__]
+    watch, ended = LoaderWatch(Job(here)), lambda: next(looks, True)
+    return stack_sampler.sample(
+        here, threading.get_ident(), watch, for_s=3600, every_s=0.001, ended=ended, **more
+    )
+
+
 def test_sampling_ends_with_the_link_that_waits_for_it() -> None:
     ours, theirs = socket.socketpair()
     link = AgentSocket(ours)
@@ -64,16 +73,7 @@ def test_sampling_ends_with_the_link_that_waits_for_it() -> None:
         assert not link.lost()
         theirs.close()
         assert link.lost()
-        looks = iter([False, False, False])
-        found = stack_sampler.sample(
-            sys.modules[__name__],
-            threading.get_ident(),
-            LoaderWatch(Job(sys.modules[__name__])),
-            for_s=3600,
-            every_s=0.001,
-            ended=lambda: next(looks, True),
-        )
-        assert found["samples"] == 3
+        assert sampled()["samples"] == 3
     finally:
         link.close()
         ours.close()
@@ -141,17 +141,7 @@ def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:
 
 def test_time_counts_where_a_look_comes_late_and_long_steps_are_told_apart() -> None:
     ran_ns = iter([1, 30, 30])
-    looks = iter([False, False, False])
-    found = stack_sampler.sample(
-        sys.modules[__name__],
-        threading.get_ident(),
-        LoaderWatch(Job(sys.modules[__name__])),
-        for_s=3600,
-        every_s=0.001,
-        ended=lambda: next(looks, True),
-        running_ns=lambda: next(ran_ns),
-        usual_ns=10,
-    )
+    found = sampled(running_ns=lambda: next(ran_ns), usual_ns=10)
     places = found["places"]
     assert isinstance(places, list)
     assert sum(each["ns"] for each in places) == found["ns"] > 2_000_000

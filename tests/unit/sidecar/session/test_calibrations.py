@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.client import diagnosing
-from autobrrr.client.job_peaks import (
-    MeasuringPython,
-    likely_threads,
-    make_sure_of_peaks,
-    may_use_a_device,
-)
+from autobrrr.client.job_peaks import MeasuringPython, likely_threads, make_sure_of_peaks, may_use_a_device
 from autobrrr.roofline import quick_peaks
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.collected import Calibrations, Collected
