@@ -15,13 +15,7 @@ from typing import Generic, TypeVar
 
 from autobrrr.attach import job_roles
 from autobrrr.client.all_ranks import compared, siblings, together, with_siblings
-from autobrrr.client.diagnosing import (
-    DiagnosisOptions,
-    Doing,
-    await_verdict,
-    before_tuning,
-    diagnosed,
-)
+from autobrrr.client.diagnosing import DiagnosisOptions, Doing, await_verdict, before_tuning, diagnosed
 from autobrrr.client.session_client import Client, join, open_session
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import CollectiveWaits, Diagnosis, RankLine, verdict_line
@@ -246,21 +240,28 @@ def diagnosed_ranks(
     tuned = any(other.state == State.TUNING.value for other in ask(others))  # no one else's hooks beside it
     compares = len(pids) + len(others) > 1 and not tuned
     clients: dict[int, Client] = {}
+    gate, alone = threading.Barrier(len(pids), timeout=_meeting_s(options.for_s)), threading.Lock()
+    compared: set[int] = set()
 
     def compare() -> None:
-        with joined(others, _unheard) as beside:
-            says = {pid: say_of(pid) for pid in clients} | dict.fromkeys(beside, _unheard)
-            compare_ranks({**clients, **beside}, options.for_s, says.__getitem__)
-
-    gate = threading.Barrier(len(pids), compare, _meeting_s(options.for_s))
+        """Those that are there, once; the others wait for it."""
+        with alone:
+            if compared:
+                return
+            there = dict(clients)
+            compared.update(there)
+            with joined(others, _unheard) as beside:
+                says = {pid: say_of(pid) for pid in there} | dict.fromkeys(beside, _unheard)
+                compare_ranks({**there, **beside}, options.for_s, says.__getitem__)
 
     def meet(client: Client) -> None:
         if _is_timed(client):
             client.ask(HoldRank())
         clients[client.facts.pid] = client
-        try:
+        with suppress(threading.BrokenBarrierError):  # one is not there in time
             gate.wait()
-        except threading.BrokenBarrierError:  # one is not there in time
+        compare()
+        if _is_timed(client) and client.facts.pid not in compared:
             client.ask(HoldRank(False))
 
     def work(pid: int) -> Diagnosis:
@@ -325,9 +326,7 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
     try:
         _of_all(others, lambda pid: clients[pid].ask(SwitchTogether(log)))
     except AutobrrrError:
-        for_each(
-            list(clients), lambda pid: clients[pid].ask(HoldRank(False))
-        )  # those that could measure nothing more
+        for_each(clients, lambda pid: clients[pid].ask(HoldRank(False)))  # else they measure nothing more
         raise
     compare_ranks(clients, before_tuning(for_s).for_s, say_of)
 

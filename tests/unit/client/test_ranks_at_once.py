@@ -14,12 +14,7 @@ from autobrrr.client.diagnosing import DiagnosisOptions
 from autobrrr.client.each_rank import compare_ranks, compare_sessions
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import (
-    Anatomy,
-    CollectiveWaits,
-    Diagnosis,
-    RanksCompared,
-)
+from autobrrr.records import Anatomy, CollectiveWaits, Diagnosis, RanksCompared
 from autobrrr.records.record_base import as_record
 from autobrrr.report.page_text import parts_text
 from autobrrr.report.pages.diagnosis_parts import ranks_table, ranks_words
@@ -78,12 +73,6 @@ class FakeSession(PlayedClient):
     def compared(self, found: RanksCompared) -> None:
         self.told = found
 
-    def __enter__(self) -> FakeSession:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        """As a client's."""
-
 
 def compared(sessions: list[FakeSession], for_s: float | None = None) -> list[str]:
     """What is said while all ranks are compared."""
@@ -128,17 +117,17 @@ def test_a_rank_that_can_not_be_attached_to_keeps_the_others_from_nothing(
     assert told_of(list(sessions.values())) == [[0, 2], None, [0, 2]]
 
 
-def test_ranks_go_on_without_a_comparison_where_one_takes_too_long_to_attach_to(
+def test_ranks_are_compared_without_one_that_takes_too_long_to_attach_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held: set[int] = set()
-    sessions = {100 + number: FakeSession(number, held) for number in range(2)}
+    sessions = {100 + number: FakeSession(number, held, size=3) for number in range(3)}
     goes_on = threading.Event()
 
     def diagnosed(
         pid: int, *rest: object, before: Callable[[FakeSession], None], **more: object
     ) -> Diagnosis:
-        if pid == 101:
+        if pid == 102:
             goes_on.wait(30)
         before(sessions[pid])
         goes_on.set()
@@ -147,9 +136,9 @@ def test_ranks_go_on_without_a_comparison_where_one_takes_too_long_to_attach_to(
     monkeypatch.setattr(each_rank, "diagnosed", diagnosed)
     monkeypatch.setattr(each_rank, "MEET_S", 0.1)
     outcome = each_rank.diagnosed_ranks(list(sessions), DiagnosisOptions(), lambda pid: lambda text: None)
-    assert list(outcome.done) == [100, 101]
-    assert not held, "they measure on"
-    assert told_of(list(sessions.values())) == [None, None]
+    assert list(outcome.done) == [100, 101, 102]
+    assert 2 not in held, "it measures on"
+    assert told_of(list(sessions.values())) == [[0, 1], [0, 1], None]
 
 
 def test_a_rank_that_can_not_be_timed_says_why_and_hears_what_the_others_show() -> None:
