@@ -179,7 +179,7 @@ def _compared(ours: FigureGroup, theirs: FigureGroup) -> list[ComparedFigure]:
     found = [
         ComparedFigure(
             group=ours.name,
-            name=name,
+            name=plain(name)[:NAME_LETTERS],  # of a kernel: several may read the same
             unit=ours.unit,
             before=ours.figures.get(name, none),
             after=theirs.figures.get(name, none),
@@ -237,7 +237,7 @@ def _trace_figures(trace: TraceAnalysis) -> list[FigureGroup]:
     }
     causes = {said: ns for ns, _, said in idle_causes(device)}
     kinds = {name: kind.ns for name, kind in device.kernels.items()}
-    kernels = {plain(each.name)[:NAME_LETTERS]: each.median_ns for each in device.top_kernels}
+    kernels = {each.name: each.median_ns for each in device.top_kernels}
     counted = {
         "kernels": device.kernel_count,
         "launches": device.launches,
