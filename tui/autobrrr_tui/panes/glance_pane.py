@@ -16,7 +16,7 @@ from textual.renderables.digits import Digits
 
 from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import Advice, Diagnosis, LateRank, NoClaim, RankLine, TuneProgress, Tuning, limited_by
-from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiting_share
+from autobrrr.records.busy_words import BUSY_AT, busy_words, decide_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.rank_records import late_words, straggler_words
 from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
@@ -225,7 +225,7 @@ def _grounds(found: Diagnosis, room: int) -> list[Row]:
     """Which signals carry the verdict, and what would decide an open one."""
     rows = said(signals_words(found), room, "muted", 1)
     if found.decide_with and found.state not in ("tracing", "probing", "watching"):
-        rows += said(f"to decide: {found.decide_with}", room, "accent", 1)
+        rows += said(f"to decide: {decide_words(found)}", room, "accent", 2)
     return rows
 
 
