@@ -176,6 +176,7 @@ def _verbs_text() -> str:
 def complain(error: AutobrrrError, as_json: bool) -> int:
     """Say it on standard error; returns the error's exit code."""
     if as_json:
+        NARRATOR.clear()  # first: it takes away lines of the screen
         found = {"schema": 1, "error": error.message, "hint": error.hint, "exit_code": error.exit_code}
         print(json.dumps(found), file=sys.stderr)
     else:

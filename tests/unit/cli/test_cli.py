@@ -190,11 +190,16 @@ def test_an_error_says_what_and_what_to_do_and_nothing_on_standard_output(
     assert said.err == "autobrrr: error: pid 7 is stopped\nhint: kill -CONT 7\n"
 
 
-def test_an_error_in_json_is_one_object_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_json_is_one_object_on_standard_error_once_no_status_is_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli.NARRATOR, "clear", lambda: print("cleared", file=sys.stderr))
     cli.complain(CannotAttach("no", "yes"), as_json=True)
     said = capsys.readouterr()
     assert said.out == ""
-    assert json.loads(said.err) == {"schema": 1, "error": "no", "hint": "yes", "exit_code": 3}
+    cleared, told = said.err.splitlines()
+    assert cleared == "cleared"
+    assert json.loads(told) == {"schema": 1, "error": "no", "hint": "yes", "exit_code": 3}
 
 
 def test_a_terminal_without_unicode_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
