@@ -328,7 +328,7 @@ def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
     script = "?" if found.data.snapshot.job is None else Path(found.data.snapshot.job.script).name
     regime = f"{found.data.snapshot.regime} ({found.data.snapshot.confidence})"
     tuned = found.data.tuned
-    gain = "-" if tuned is None or tuned.interval is None or not tuned.kept else factor_words(tuned.speedup)
+    gain = factor_words(tuned.speedup if tuned is not None and tuned.proven else None)
     return script, regime, gain, found.data.ended or "still running, or killed"
 
 

@@ -239,7 +239,7 @@ def _probe(probe: BatchProbe) -> Iterator[pm.Line | pm.PageTable]:
             bounds = probe.ratio_2x_interval
             said = "" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]"
             found.append(f"twice the batch takes {probe.ratio_2x:.2f}{said} times as long")
-        yield pm.Line(text="; ".join(found))
+        yield from [pm.Line(text="; ".join(found))] * bool(found)
     if probe.why or probe.status != "ok":
         yield pm.Line(name="batch probe", text=probe.why or "not measured", tone="muted")
 

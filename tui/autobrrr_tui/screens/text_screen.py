@@ -122,7 +122,7 @@ class Ask(ModalScreen[bool]):
 
 
 KINDS = ("column", "class", "reach", "state", "signal")  # of the glossary's words, those that screens show
-COMMON = ("on", "other", "attached", "live")  # say on a screen no more than anywhere else
+COMMON = ("on", "other", "attached", "live", "next", "where")  # say on a screen no more than anywhere else
 SAID = {  # the pattern of a word that a screen does not show by its name
     "limit": "[Ll]imited by",
     "confidence": r"[●○]|\((high|medium|low)\)",
