@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         page, whole = session_page(found), NARRATOR.loudness is Loudness.VERBOSE
         show(f"{page_text(page, columns(), () if whole else page.brief)}\n\nlog: {file}")
-        more = "--html FILE: as a page; --tui: on the screen"
-        NARRATOR.next_step(f"autobrrr report {args.session} -v   (all of it; {more})")
+        more = "--html session.html   (or" if whole else "-v   (all of it; --html FILE: as a page;"
+        NARRATOR.next_step(f"autobrrr report {args.session} {more} --tui: on the screen)")
     return EXIT_DONE
 
 

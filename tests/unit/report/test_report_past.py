@@ -91,7 +91,8 @@ def test_the_text_says_what_was_found_tried_and_how_it_ended(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", "8091", "-v"]) == 0
-    said = capsys.readouterr().out
+    said, told = capsys.readouterr()
+    assert told == "next: autobrrr report 8091 --html session.html   (or --tui: on the screen)\n"
     assert "Limited by host: 68 % Python and dispatch (high confidence)" in said
     assert "speed-up 1.56x" in said
     assert "session of 42.0 s, 9870 steps · end of 20260102-100000-8091" in said
