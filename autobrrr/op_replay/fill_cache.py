@@ -35,7 +35,7 @@ def compiled(torch: ModuleType, given: Mapping[str, Any]) -> str | None:
     if given["precision"] != torch.get_float32_matmul_precision():  # to set what holds changes the key
         torch.set_float32_matmul_precision(given["precision"])
     torch.use_deterministic_algorithms(given["deterministic"])
-    torch.set_default_dtype(given["dtype"])
+    torch.set_default_dtype(getattr(torch, given["dtype"]))
     whole = autograd.AOTConfig
     for pickled in given["graphs"]:
         told = pickle.loads(pickled)
@@ -89,10 +89,10 @@ def _graph(torch: ModuleType, told: Mapping[str, Any]) -> tuple[Any, list[Any], 
 
 
 def main() -> None:
-    """Read two pickles from standard input: where the job finds torch and a compiler, then the graphs."""
-    around = pickle.load(sys.stdin.buffer)
-    os.environ.update(around["variables"])  # torch reads some as it is imported
-    sys.path += around["paths"]
+    """Read the graphs from standard input, with where the job finds torch and a compiler."""
+    given = pickle.load(sys.stdin.buffer)
+    os.environ.update(given["variables"])  # torch reads some as it is imported
+    sys.path += given["paths"]
     import torch
 
-    json.dump(compiled(torch, pickle.load(sys.stdin.buffer)), sys.stdout)
+    json.dump(compiled(torch, given), sys.stdout)

@@ -44,6 +44,7 @@ class CacheGraphs:
         if not keeps or find_spec("torch.fx._graph_pickler") is None:
             raise Refused("this torch keeps no compiled code on disk", RefusalCode.NOT_BESIDE)
         self._torch, self._options = torch, dict(options)
+        self._configs = {"functorch": functorch, "inductor": inductor}
         self.entries: dict[type, Call] = {}
         self._called = 0
         self._graphs: list[bytes] = []
@@ -53,9 +54,25 @@ class CacheGraphs:
     def __call__(self, graph: Any, inputs: Sequence[object]) -> Any:
         self._called += 1
         with Ours(Exception, told=self._failed):
-            self._state = self._state or _state(self._torch)
+            self._state = self._state or self._found()
             self._graphs.append(pickle.dumps(_told(self._torch, graph, inputs)))
         return graph.forward
+
+    def _found(self) -> dict[str, object]:
+        """What holds for all graphs: nothing that needs torch to be read."""
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+        torch = self._torch
+        variables = {name: os.environ[name] for name in os.environ if name in VARIABLES or "TORCH" in name}
+        return {
+            **{name: config.save_config() for name, config in self._configs.items()},
+            "variables": {**variables, "TORCHINDUCTOR_CACHE_DIR": cache_dir()},
+            "paths": package_folders(torch),
+            "threads": torch.get_num_threads(),
+            "precision": torch.get_float32_matmul_precision(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        }
 
     def _failed(self, error: Exception) -> None:
         said = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -70,33 +87,12 @@ class CacheGraphs:
         """The event, and an open file with the graphs, which the sender closes."""
         if self._failures or not self._graphs:
             return {"event": "graphs", "why": (*self._failures, "the model was not called")[0]}, None
-        around = {name: self._state.pop(name) for name in ("variables", "paths")}
-        kept = {**self._state, "options": self._options, "graphs": self._graphs}
+        told = {**self._state, "options": self._options, "graphs": self._graphs}
         self._graphs = []
         fd = os.memfd_create("autobrrr-graphs", os.MFD_CLOEXEC)
         with open(fd, "wb", closefd=False) as file:
-            pickle.dump(around, file)
-            pickle.dump(kept, file)
+            pickle.dump(told, file)
         return {"event": "graphs", "fd": True}, fd
-
-
-def _state(torch: ModuleType) -> dict[str, object]:
-    """What holds for all graphs."""
-    import torch._functorch.config as functorch
-    import torch._inductor.config as inductor
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
-    variables = {name: os.environ[name] for name in os.environ if name in VARIABLES or "TORCH" in name}
-    return {
-        "functorch": functorch.save_config(),
-        "inductor": inductor.save_config(),
-        "variables": {**variables, "TORCHINDUCTOR_CACHE_DIR": cache_dir()},
-        "paths": package_folders(torch),
-        "threads": torch.get_num_threads(),
-        "precision": torch.get_float32_matmul_precision(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "dtype": torch.get_default_dtype(),
-    }
 
 
 def _told(torch: ModuleType, graph: Any, inputs: Sequence[object]) -> dict[str, object]:
