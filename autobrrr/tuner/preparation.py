@@ -25,7 +25,7 @@ class Preparation:
         self.candidate = candidate
         self._budget, self._bench, self._step_ns = budget, budget.bench, step_ns
         self._end_ns = deadline_ns - budget.needed_ns(choice, step_ns)
-        self._most_ns = budget.may_lose_ns(speed, budget.price_ns(choice))
+        self._most_ns = max(budget.least_ns, budget.may_lose_ns(speed, budget.price_ns(choice)))
         self._began_ns, self._first, self._entered_ns = (
             self._bench.now_ns(),
             self._bench.next_seq(),
