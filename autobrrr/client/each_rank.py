@@ -102,7 +102,7 @@ def for_each(
 
     Args:
         at_once: On a thread for each; else here, one after the other.
-        timeout_s: What is not done by then is left out, and its thread ends with the program.
+        timeout_s: Ranks that take longer are left out.
     """
     pids = list(pids)
     done: dict[int, T] = {}

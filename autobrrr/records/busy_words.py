@@ -28,7 +28,7 @@ def busy_words(found: Diagnosis) -> str:
 
 
 def decide_words(found: Diagnosis) -> str:
-    """The command that would decide; while the job has no CPU of its own, also what has to change first."""
+    """The command that would decide. On a busy machine, it also says what must change first."""
     command = found.decide_with or ""
     return f"{command}   ({once_free(found)})" if command and busy_words(found) else command
 

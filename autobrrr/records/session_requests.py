@@ -58,7 +58,7 @@ class ReadLog(Request[LogTail], frozen=True, tag="log"):
 
 
 class Subscribe(Request[None], frozen=True, tag="subscribe"):
-    """Snapshots from now on, every so many milliseconds; none where that is None."""
+    """Sends snapshots from now on, every so many milliseconds. None stops them."""
 
     every_ms: Count | None = 500
 

@@ -220,7 +220,7 @@ class _LiveTuning:
                     self.await_preparation()
         finally:
             if self.preparing is not None:
-                self.preparing.end()
+                self.preparing.compiling.stop()
 
     def consider(self, candidate: Candidate) -> None:
         choice = candidate.choice
@@ -232,7 +232,7 @@ class _LiveTuning:
         if self.bench.cancelled() or refusal is not None:
             why = "stopped by the user" if self.bench.cancelled() else refusal or ""
             self.end(candidate, "skipped", why)
-            # An expensive one has a reason of its own.
+            # If a pause is too long, more time does not help.
             (self.unpaid if self.budget.price_ns(choice) else self.untried).append(candidate)
             return
         if self.budget.to_prepare(choice):
@@ -273,7 +273,7 @@ class _LiveTuning:
         if running is not None:
             while not running.ended():
                 self.bench.steps(self.bench.next_seq(), LATER_STEPS, SLICE_NS)
-            self.budget.prepared[running.candidate.choice] = running.why or ""
+            self.budget.prepared[running.candidate.choice] = running.compiling.why or ""
             self.budget.enter(running.lost_ns, self.sure_speed())
 
     def sure_speed(self) -> float:

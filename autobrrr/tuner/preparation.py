@@ -31,19 +31,14 @@ class Preparation:
             self._bench.next_seq(),
             budget.entered_ns,
         )
-        self._compiling = self._bench.prepare(choice.remedy, choice.settings)
+        self.compiling = self._bench.prepare(choice.remedy, choice.settings)
 
     def ended(self) -> bool:
         """Whether it has ended; it is made to end where it must."""
         over = self._bench.now_ns() > self._end_ns or self.lost_ns > self._most_ns
-        if (over or self._bench.cancelled()) and not self._compiling.done():
-            self._compiling.stop()
-        return self._compiling.done()
-
-    @property
-    def why(self) -> str | None:
-        """Why nothing was compiled; None where it was."""
-        return self._compiling.why
+        if (over or self._bench.cancelled()) and not self.compiling.done():
+            self.compiling.stop()
+        return self.compiling.done()
 
     @property
     def lost_ns(self) -> float:
@@ -51,7 +46,3 @@ class Preparation:
         steps = self._bench.next_seq() - self._first
         elsewhere_ns = self._budget.entered_ns - self._entered_ns
         return max(0.0, self._bench.now_ns() - self._began_ns - steps * self._step_ns - elsewhere_ns)
-
-    def end(self) -> None:
-        """Nothing compiles any more."""
-        self._compiling.stop()

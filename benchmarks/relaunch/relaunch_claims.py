@@ -63,7 +63,7 @@ def claimed(case: Case, folder: Path) -> tuple[Tuning, recipe.Recipe | None]:
 
 
 def seen(case: Case, found: recipe.Recipe, pairs: int, seconds: float) -> Gain:
-    """The same without anything of ours."""
+    """Runs the command as it is and with the recipe's flags and variables, in turns."""
     plain = [sys.executable, str(JOB), *case.flags.split()]
     lasts = ["--seconds", str(seconds)]
     better = [*recipe.with_flags(plain, found.args), *lasts]

@@ -29,7 +29,7 @@ def graphs_in(fd: int) -> bytes | str:
 
 
 class CacheFiller:
-    """Compiles graphs into the cache, on a thread and in a process of its own.
+    """Compiles graphs into the cache: one thread waits for one process.
 
     Args:
         graphs: As the job has shown them, or why it has not.

@@ -1,4 +1,4 @@
-"""Runs modules of ours in the job's own Python, with the job's torch, in a process beside it.
+"""Runs our modules beside the job, in a process with the job's Python and torch.
 
 It runs as the job's user, below everything in priority. The modules come first on standard input, then what
 they work on.

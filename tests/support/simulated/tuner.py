@@ -265,11 +265,11 @@ class SimulatedJob:
             sampled["loss_finite"] = finite
 
     def _stretched(self, took: NDArray[np.float64]) -> NDArray[np.float64]:
-        """For a job of its own kind: these steps, some of them longer."""
+        """A subclass may make some of these steps longer."""
         return took
 
     def _loss(self) -> int | None:
-        """For a job of its own kind: what every eighth step, which is sampled, says of its loss."""
+        """A subclass may set the loss of sampled steps (every eighth)."""
         return None
 
     def _draw(self, count: int) -> NDArray[np.float64]:

@@ -48,7 +48,7 @@ class CacheGraphs:
         self.entries: dict[type, Call] = {}
         self._called = 0
         self._graphs: list[bytes] = []
-        self._state: dict[str, object] = {}  # as the first was found: the remedy has settings of its own
+        self._state: dict[str, object] = {}  # read at the first graph, while the remedy's settings hold
         self._failures: list[str] = []
 
     def __call__(self, graph: Any, inputs: Sequence[object]) -> Any:
