@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.agent.wire import ring_layout
+from autobrrr.records import Reverted
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
 from autobrrr.tuner.ab_blocks import (
     LONGEST_BLOCK_NS,
@@ -32,8 +33,16 @@ from autobrrr.tuner.ab_blocks import (
 )
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
-from autobrrr.tuner.job_under_test import JobUnderTest, LongEpochs, RemedyLost, Steps, durations_ns, timed
-from autobrrr.tuner.stop_rules import FEWEST_PAIRS, Decision, PairStanding, StopRule
+from autobrrr.tuner.job_under_test import (
+    JobUnderTest,
+    LongEpochs,
+    NotApplied,
+    RemedyLost,
+    Steps,
+    durations_ns,
+    timed,
+)
+from autobrrr.tuner.stop_rules import FEWEST_PAIRS, Decision, PairStanding, StopRule, proof
 from autobrrr.tuner.token_adjustment import ByLength, TokenBlock, block_of
 
 ALPHA = 0.02  # chance that one comparison's interval is ever wrong, both sides together
@@ -49,6 +58,7 @@ PROMISING_ERRORS = 1.5
 PROMISING_GAIN = 0.01
 WARM_UP_PATIENCE = 8.0  # times the usual price
 PATIENCE_BLOCKS = 4  # longest blocks, until the queue of a device must be in balance
+CHECK_NS = 10_000_000_000  # for a look whether what was kept still pays
 NO_STEPS = np.empty(0)
 
 
@@ -173,7 +183,10 @@ class _Run:
                 return _Over(*over)
             self.mind_loss_of_time()
             end_ns = self.bench.now_ns() + self.pair_ns()
-            if end_ns > self.asked.deadline_ns or (end_ns > self.slot_end_ns and not self.promising()):
+            enough = len(self.typical) >= FEWEST_PAIRS  # fewer can't prove anything
+            if end_ns > self.asked.deadline_ns or (
+                end_ns > self.slot_end_ns and enough and not self.promising()
+            ):
                 return _Over("undecided", f"not proven within the budget ({len(self.typical)} A/B pairs)")
             order, (upcoming, _) = next(orders)
             self.pair(order, upcoming)
@@ -439,3 +452,37 @@ def compare(bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> Comparis
     except RemedyLost as lost:
         over = _Over("failed", f"could not be held: {lost}")
     return run.outcome(over)
+
+
+def undo_losses(
+    bench: JobUnderTest, board: ArmSwitch, step_ns: float, *, budget_ns: int = CHECK_NS
+) -> list[Reverted]:
+    """Compare all-on with all-off now; undo everything where on is the slower. Blocks meanwhile.
+
+    Where what was kept may no longer pay: a slow stretch alone (`PostTuningWatch`) proves nothing.
+
+    Args:
+        board: Whose active remedies are guarded.
+        step_ns: Mean step with all of them off, from the closing run of the tuning.
+
+    Returns:
+        What was undone.
+    """
+    on = tuple(applied.choice for applied in board.active)
+    if not on:
+        return []
+    asked = Comparing(
+        without=(),
+        with_it=on,
+        rule=proof(0.0, math.inf),
+        deadline_ns=bench.now_ns() + budget_ns,
+        step_ns=step_ns,
+    )
+    try:
+        found = compare(bench, board, asked)
+    except NotApplied:
+        found = None
+    if found is None or found.decision not in ("hopeless", "harmful"):
+        return [Reverted(remedy=each.remedy, why=why) for each, why in board.hold(on).items()]
+    board.hold(())
+    return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]

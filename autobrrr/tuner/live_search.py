@@ -40,7 +40,6 @@ OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
 Stage = Literal["trial", "ablation", "final"]
 
-CHECK_NS = 10_000_000_000
 SLICE_NS = 500_000_000
 FIRST_STEPS = 8
 FEWEST_FOR_MEDIAN = 5
@@ -286,7 +285,12 @@ class _LiveTuning:
         return f"{others[0]} sets the same thing and stays on" if others else None
 
     def search_deadline(self, choice: Choice) -> int:
-        """When trials end; what takes long to compile may take the time of ablation and confirmation, too."""
+        """When trials end; what takes long to compile may take the time of ablation and confirmation, too.
+
+        What goes by epochs takes as many of them again to be confirmed: half of the time.
+        """
+        if choice.listed.reach == "next_epoch" and not self.kept:
+            return (self.bench.now_ns() + self.budget.deadline(CLOSING_SHARE)) // 2
         kept = bool(self.kept) and choice.listed.beside_s is None
         return self.budget.search_deadline(self.step_ns, kept=kept)
 
@@ -387,6 +391,7 @@ class _LiveTuning:
 
     def all_against_none(self) -> Comparison | None:
         """What does not come on again is dropped, and the rest compared anew."""
+        why = f"refused {SWITCH_ATTEMPTS} times while it was compared"
         for _ in range(SWITCH_ATTEMPTS):
             if not self.kept:
                 return None
@@ -399,12 +404,15 @@ class _LiveTuning:
                     deadline_ns=self.budget.deadline(CLOSING_SHARE),
                     slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
                 )
+            except LongEpochs as long:
+                why = f"not confirmed: {long}"
+                break
             except NotApplied:
                 self.settle()
                 continue
             if not self.has_lost(found):
                 return found
-        self.drop(self.kept, f"refused {SWITCH_ATTEMPTS} times while it was compared")
+        self.drop(self.kept, why)
         return None
 
     def has_lost(self, found: Comparison) -> bool:
@@ -551,40 +559,6 @@ class _LiveTuning:
             job=self.bench.facts,
             peaks=NO_PEAKS if closing is None or interval is None else closing.peaks,
         )
-
-
-def undo_losses(
-    bench: JobUnderTest, board: ArmSwitch, step_ns: float, *, budget_ns: int = CHECK_NS
-) -> list[Reverted]:
-    """Compare all-on with all-off now; undo everything where on is the slower. Blocks meanwhile.
-
-    Where what was kept may no longer pay: a slow stretch alone (`PostTuningWatch`) proves nothing.
-
-    Args:
-        board: Whose active remedies are guarded.
-        step_ns: Mean step with all of them off, from the closing run of the tuning.
-
-    Returns:
-        What was undone.
-    """
-    on = tuple(applied.choice for applied in board.active)
-    if not on:
-        return []
-    asked = Comparing(
-        without=(),
-        with_it=on,
-        rule=proof(0.0, math.inf),
-        deadline_ns=bench.now_ns() + budget_ns,
-        step_ns=step_ns,
-    )
-    try:
-        found = compare(bench, board, asked)
-    except NotApplied:
-        found = None
-    if found is None or found.decision not in ("hopeless", "harmful"):
-        return [Reverted(remedy=each.remedy, why=why) for each, why in board.hold(on).items()]
-    board.hold(())
-    return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]
 
 
 _VERBS = {"trial": "trying", "ablation": "without", "final": "confirmation run,"}

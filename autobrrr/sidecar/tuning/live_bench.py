@@ -320,7 +320,7 @@ def tune(
 
 def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
     """Whether what is on still pays; see `undo_losses`."""
-    from autobrrr.tuner.live_search import undo_losses
+    from autobrrr.tuner.comparison import undo_losses
 
     board = ArmSwitch(bench, [_kept(applied) for applied in bench.active()])
     return undo_losses(bench, board, step_ns)

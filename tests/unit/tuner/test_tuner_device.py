@@ -10,8 +10,9 @@ import pytest
 from autobrrr.records import NoClaim, Tuning
 from autobrrr.tuner.ab_blocks import in_balance
 from autobrrr.tuner.arm_switch import ArmSwitch
+from autobrrr.tuner.comparison import undo_losses
 from autobrrr.tuner.job_under_test import STEP, Steps, durations_ns, timed
-from autobrrr.tuner.live_search import tune, undo_losses
+from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.gpu_scenarios import CHOICE, NOTHING, REMEDY, SCENARIOS, Scenario, compared
 from support.simulated.virtual_gpu import MS, GpuStep, VirtualGpuJob, truth_ns

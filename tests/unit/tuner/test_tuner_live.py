@@ -19,7 +19,7 @@ from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, Steps, SwitchedOn
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tuning_budget import TuneSettings
+from autobrrr.tuner.tuning_budget import SEARCH_SHARE, TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
@@ -342,7 +342,7 @@ def test_with_nothing_kept_the_budget_is_used_for_trials() -> None:
     job = SimulatedJob(base_ns=4e8)
     found = tuned(job, budget_s=60, allowed=("bitwise", "rounding", "stream"))
     assert any("are left for trials" in each.why for each in found.trials)
-    assert job.now_ns() > 48 * SECOND_NS
+    assert job.now_ns() > SEARCH_SHARE * 60 * SECOND_NS
 
 
 def test_what_is_named_and_not_allowed_is_told_with_the_class_that_would_do() -> None:

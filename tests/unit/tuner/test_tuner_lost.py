@@ -7,7 +7,8 @@ import pytest
 from autobrrr.records import TuneProgress
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.live_search import tune, undo_losses
+from autobrrr.tuner.comparison import undo_losses
+from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
 

@@ -10,8 +10,9 @@ import pytest
 from autobrrr.agent.wire import ring_layout
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
+from autobrrr.tuner.comparison import undo_losses
 from autobrrr.tuner.job_under_test import Steps, SwitchedOn
-from autobrrr.tuner.live_search import tune, undo_losses
+from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
 

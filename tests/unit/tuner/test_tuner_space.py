@@ -21,8 +21,8 @@ from autobrrr.tuner.candidate_space import (
     unasked,
     widest,
 )
+from autobrrr.tuner.comparison import undo_losses
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
-from autobrrr.tuner.live_search import undo_losses
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
