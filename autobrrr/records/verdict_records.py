@@ -142,6 +142,7 @@ class Advice(Record, frozen=True, kw_only=True):
     reach: Reach
     class_: ExactnessClass = msgspec.field(name="class")
     interval: TwoNumbers | None = None  # of `expected`, where it is an estimate under a prior
+    options: dict[str, int] = {}  # to try it with, where they are not its defaults
     at_best: bool = False  # always false: the class is what the remedy's form has
 
 

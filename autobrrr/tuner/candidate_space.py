@@ -133,7 +133,7 @@ def candidates(
         for remedy in REGISTRY.values()
         if _may_be_tried(remedy, allowed, only, unproven)
         and (remedy.name in predicted or remedy.name in only or not remedy.only_predicted)
-        for choice in _choices(remedy, facts, cores)
+        for choice in _choices(remedy, facts, cores, advice.get(remedy.name))
     ]
 
     def promise(candidate: Candidate) -> tuple[float, bool, float, bool, int]:
@@ -209,7 +209,9 @@ def _may_be_tried(
     )
 
 
-def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]:
+def _choices(remedy: Remedy, facts: JobFacts, cores: int | None, advice: Advice | None) -> list[Choice]:
+    if advice is not None and advice.options:
+        return [Choice(remedy=remedy.name, options=tuple(advice.options.items()))]
     if remedy.name != "threads.intra_op":
         asked = [each for each in remedy.options if each.kind == "choice" and each.default is None]
         options: list[tuple[tuple[str, object], ...]] = [

@@ -55,6 +55,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     reach=cast(Reach, remedy.reach),
                     class_=cast(ExactnessClass, remedy.cls),
                     interval=_interval(name, measured),
+                    options=remedy_fit.options(name, measured),
                 )
             )
     certain = costly_settings(measured) + ledger_edits(measured)

@@ -53,6 +53,7 @@ COSTS = {
         "plain SGD": OptimizerCost(base=7, each_tensor=0.4, kernels=1.0),
     },
 }
+ALL_BUSY = 0.8  # of its speed alone each CPU keeps: nine loaders of `loader_kept` on two CPUs, the median
 MARKS = {
     "optimizer.fused": ("_fused_",),
     # Clipping and scaling of gradients use lists too: only the updates' own operators count.
@@ -145,7 +146,7 @@ def _kind(optimizer: str, state_bytes: int | None) -> str | None:
 
 
 def _workers(measured: Measurements, parts: StepParts) -> float | None:
-    """Loading spread over the CPUs that training leaves, down to what the rest of a step takes.
+    """Loading spread over all CPUs, down to what the rest of a step takes, or all of the work on all CPUs.
 
     On one CPU workers take from training what they give, but for time in which loading waits for others. How
     many of those waits may go on beside each other is for what they wait for to say.
@@ -160,10 +161,9 @@ def _workers(measured: Measurements, parts: StepParts) -> float | None:
     now = anatomy.loader_workers
     # With workers a starved step lasts as long as one worker's batch divided by their number.
     loading = wait if now == 0 else float(now)
-    spare = max(1, cores - 1)
-    if now >= spare or workers_keep_up(measured):
+    if now >= cores or workers_keep_up(measured):
         return 1.0
-    return _factor(1.0, 1.0 - max(rest, loading / spare))
+    return _factor(1.0, 1.0 - max(rest, (loading + rest) / (cores * ALL_BUSY)))
 
 
 def _larger_batch(measured: Measurements) -> float | None:

@@ -160,15 +160,23 @@ def _persistent(name: str, measured: Measurements) -> str | None:
     )
 
 
+def options(name: str, measured: Measurements) -> dict[str, int]:
+    """The options to try it with, where they are not its defaults."""
+    if name != "loader.workers" or not loading_sleeps(measured) or workers_keep_up(measured):
+        return {}
+    workers = 0 if measured.anatomy is None else measured.anatomy.loader_workers or 0
+    return {"workers": max(MOST_WORKERS, 2 * workers)}
+
+
 def _workers(name: str, measured: Measurements) -> str | None:
     if _mostly(SAMPLER, measured) or _mostly(WORKER_START, measured):
         return None
     workers = 0 if measured.anatomy is None else measured.anatomy.loader_workers or 0
     cores = positive(measured.cores)
-    if loading_sleeps(measured) and not workers_keep_up(measured):
+    if waiting := options(name, measured):
         return (
             "loading sleeps more than it computes (a disk, a network, a pause): more workers than CPUs may "
-            f"wait beside each other, such as workers={max(MOST_WORKERS, 2 * workers)}"
+            f"wait beside each other, such as workers={waiting['workers']}"
         )
     if workers == 0 and cores == 1:
         return (

@@ -29,9 +29,9 @@ _for_loaders = partial(remedy, treats=("input",), reach="next_epoch", cls="strea
 
 
 def default_workers(cpus: int, env: Mapping[str, str]) -> int:
-    """One less than the CPUs of one rank, at least one."""
+    """The CPUs of one rank: where loading takes longer than training, the training process mostly waits."""
     ranks = whole_number(env.get("LOCAL_WORLD_SIZE")) or 1
-    return max(1, min(MOST_WORKERS, cpus // ranks - 1))
+    return max(1, min(MOST_WORKERS, cpus // ranks))
 
 
 def _workers_here() -> int:
@@ -44,16 +44,14 @@ def worker_bytes(job: Job) -> int:
     if not getattr(job.iterator, "_num_workers", 0):  # else they are held twice already
         host = [each for each in job.updated if each.device.type == "cpu"]
         rewritten = REWRITTEN * sum(each.numel() * each.element_size() for each in host)
-    return rewritten + _workers_here() * (WORKER_BYTES + AHEAD * job.batch_bytes)
+    return rewritten + MOST_WORKERS * (WORKER_BYTES + AHEAD * job.batch_bytes)
 
 
 @_for_loaders(
     "loader.workers",
     doc="Load batches ahead in processes beside the training process.",
     targets=("loader.num_workers",),
-    options=(
-        Option(name="workers", kind="int", low=0, high=64, doc="By default, the rank's CPUs less one."),
-    ),
+    options=(Option(name="workers", kind="int", low=0, high=64, doc="By default, the rank's CPUs."),),
     host_takes=worker_bytes,
 )
 def workers(job: Job, options: Mapping[str, object]) -> Undo:

@@ -140,7 +140,7 @@ def test_a_larger_batch_is_predicted_by_the_cautious_end_of_the_interval() -> No
     assert "batch.larger" not in predicted_gain(measured(probe=probed(noise=0.4)))
 
 
-@pytest.mark.parametrize(("cores", "gain"), [(8, 1 / 0.3), (3, 1 / 0.35), (2, 1 / 0.7)])
+@pytest.mark.parametrize(("cores", "gain"), [(8, 1 / 0.3), (3, 2.4), (2, 1.6)])
 def test_workers_take_over_loading_as_far_as_cores_reach(cores: int, gain: float) -> None:
     stacks = diagnosis.frames(loader=105, model=45)
     job = measured(10 * MS, diagnosis.STARVED, stacks=stacks, workers=0, cores=cores)
@@ -168,13 +168,14 @@ def test_where_loading_sleeps_more_workers_than_cpus_are_advised_and_no_gain_is_
     )
     told = advice(job).get("loader.workers")
     assert (told is not None and "workers=8" in told.why) is sleeps
+    assert (told is not None and told.options == {"workers": 8}) is sleeps
     assert ("loader.workers" not in predicted_gain(job)) is sleeps
     assert told is None or (told.expected is None) is sleeps
 
 
 def test_more_workers_are_not_advised_without_cores_for_them() -> None:
     stacks = diagnosis.frames(loader=105, model=45, queue_empty_share=0.9)
-    job = measured(10 * MS, diagnosis.STARVED, stacks=stacks, workers=3, cores=4)
+    job = measured(10 * MS, diagnosis.STARVED, stacks=stacks, workers=4, cores=4)
     assert judge(job).verdict.regime == "input"
     assert predicted_gain(job)["loader.workers"] == 1.0
     assert "loader.workers" not in advice(job)
