@@ -10,6 +10,7 @@ Knob = int | float | str
 TRUTHS: tuple[Truth, ...] = (
     "overhead", "input", "host", "sync", "memory", "compute", "underfilled", "mixed", "unknown",
 )  # fmt: skip
+DONE = "steps done: "  # begins the last line of a job
 UNDECIDED = ("mixed", "unknown")
 
 

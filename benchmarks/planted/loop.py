@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from benchmarks.planted.case import DONE
+
 Value = TypeVar("Value")
 Main = Callable[..., None]
 Knobs = argparse.Namespace
@@ -121,6 +123,7 @@ class Loop:
                 break
             if now - began >= self.args.seconds and (not self.args.clock or len(steps) >= LEAST_STEPS):
                 break
+        print(f"{DONE}{step + 1}", flush=True)
         if self.args.clock:
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
             self._write(steps, warm, faults)
