@@ -28,10 +28,15 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
-from autobrrr.tuner.preparation import Preparation
 from autobrrr.tuner.stop_rules import LONG_STEPS, NO_PAIRS, PRECISION, WORTHWHILE, PairStanding, proof
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
-from autobrrr.tuner.tuning_budget import ABLATION_SHARE, CLOSING_SHARE, TuneSettings, TuningBudget
+from autobrrr.tuner.tuning_budget import (
+    ABLATION_SHARE,
+    CLOSING_SHARE,
+    Preparation,
+    TuneSettings,
+    TuningBudget,
+)
 
 if TYPE_CHECKING:
     from autobrrr.tuner.tuning_study import TuningStudy
