@@ -19,7 +19,6 @@ from .live_torch.compiled_code import compiles_now
 from .live_torch.parameter_device import parameter_device
 from .live_torch.torch_types import Device
 from .loop import own_cost
-from .loop.job_watches import job_watches
 from .loop.task_runner import Task
 from .loop.train_loop import TrainLoop
 from .loop_anatomy import read_anatomy
@@ -324,9 +323,6 @@ class AgentSession:
 
         def apply() -> None:
             try:
-                why_later = job_watches(self._torch)  # it has waited for that to end
-                if why_later is not None:
-                    raise Refused(why_later, RefusalCode.NOT_MET)
                 applied = self._loop.apply(name, options, allowed, prepare=prepare)
             except Refused as refused:
                 why, code = str(refused), refused.code.value

@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .live_torch.available_memory import figure
-from .live_torch.dispatch_modes import unseen
+from .live_torch.dispatch_modes import unseen, unwatched
 from .live_torch.job_signals import OF_TORCH
 from .loop.train_loop import TrainLoop
 from .measure.code_sites import RESUMED, is_own, named
@@ -86,7 +86,7 @@ class SettingsCensus:
     def _look(self) -> None:
         """On the training thread, between two steps."""
         torch, self._asked = self._loop.torch, False
-        with OF_TORCH, unseen(), torch.no_grad():
+        with OF_TORCH, unwatched(torch), torch.no_grad():
             found = {name: (1.0, detail) for name, on, detail in _switches(torch) if on}
             self._switches = found | _unused_rows(self._loop) | _padding(self._loop, self._padded)
             self._allocator = _allocator(torch)

@@ -1,7 +1,7 @@
-"""A dispatch mode that hands every operator to a handler, and what of the job's own would see operators.
+"""A dispatch mode that hands every operator to a handler, and contexts in which the job's modes see nothing.
 
 The class is made once per torch. What we read off tensors within a step is read `unseen`; operators of ours
-between steps run `unwatched`.
+between steps run `unwatched`: none of our work has to wait until such a mode ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
 
-_OWN = __name__.partition(".")[0]
 NO_BACKWARD = -1
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
@@ -56,20 +55,6 @@ def saves_by_hooks(torch: ModuleType) -> bool:
     inside = getattr(torch._C, "_autograd", None)
     hooks = getattr(inside, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
     return hooks is not None and hooks(False) is not None
-
-
-def foreign_mode(torch: ModuleType) -> str | None:
-    """What of the job's own is on, on this thread, and would run for operators of ours: a mode, or hooks."""
-    inside = torch._C
-    dispatch = map(inside._get_dispatch_stack_at, range(inside._len_torch_dispatch_stack()))
-    function = map(inside._get_function_stack_at, range(inside._len_torch_function_stack()))
-    for kind, modes in (("dispatch", dispatch), ("function", function)):
-        for mode in modes:
-            # What `torch.set_default_device` puts on only says where tensors are made.
-            home = str(type(mode).__module__).partition(".")[0]
-            if home != _OWN and type(mode).__name__ != "DeviceContext":
-                return f"your script has a torch {kind} mode on ({type(mode).__name__})"
-    return "your script has hooks on saved tensors" if saves_by_hooks(torch) else None
 
 
 @functools.lru_cache(maxsize=1)

@@ -15,7 +15,6 @@ from ..live_torch.job_signals import raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.torch_types import Abstain
 from ..wire import ring_layout
-from .job_watches import WatchPatience
 
 
 @dataclass(slots=True)
@@ -63,18 +62,13 @@ MOST_CUT = 3  # steps of one task that are cut off before the task ends
 
 
 class Measuring:
-    """Holds the task: begun from the agent's thread, run on the training thread.
-
-    Args:
-        watches: What of the job's own would see a slice that ran now; None where nothing would.
-    """
+    """Holds the task: begun from the agent's thread, run on the training thread."""
 
     def __init__(
         self,
         emit: Callable[[dict[str, object]], None],
         clock: Callable[[], int],
         cpu_clock: Callable[[], int] = thread_time_ns,
-        watches: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.task: Task | None = None
         self.spent_ns = 0  # that training stood still for, all tasks so far
@@ -88,13 +82,10 @@ class Measuring:
         self._cut = 0  # steps of this task that were
         self._just_cut = False
         self._emit, self._clock, self._cpu_clock = emit, clock, cpu_clock
-        self._watches, self._waiting = watches, WatchPatience(clock)
-        self._ends_step = False  # the next slice takes off what the last one has put on the step
 
     def begin(self, task: Task) -> None:
         """Run a task from the next boundary on."""
         self.at = 0
-        self._waiting, self._ends_step = WatchPatience(self._clock), False
         self._until_ns, self._cut, self._just_cut = NEVER, 0, False
         self.task = task
 
@@ -110,18 +101,10 @@ class Measuring:
         task = self.task
         if task is None or boundary.seq < self.at:
             return False
-        why = None if self._ends_step or task.pending else self._watches()  # a task's own profiler may be on
-        has_waited = self._waiting.since_ns is not None
-        if self._waiting.waits(why):
-            return False
-        if has_waited:  # the step that ended was watched too
-            boundary.last_flags |= ring_layout.SETTLING
         began, cpu = self._clock(), self._cpu_clock()
         self._until_ns = NEVER
         try:
             self._look_back(task, boundary)
-            if why is not None:
-                raise Abstain(why)
             after = task.at_boundary(boundary)
         except Exception as error:  # the task ends, training goes on
             task.cancel()
@@ -133,9 +116,8 @@ class Measuring:
         ended = self._clock()
         self.spent_ns += ended - began
         self.cpu_ns += self._cpu_clock() - cpu
-        self._ends_step = bool(boundary.mark & INSTRUMENTED)
         if after is not None:
-            self._until_ns = ended + self._limit_ns if self._ends_step else NEVER
+            self._until_ns = ended + self._limit_ns if boundary.mark & INSTRUMENTED else NEVER
             self.at = boundary.seq + max(1, after)
             return False
         self.task = None

@@ -30,7 +30,6 @@ from ..wire import ring_layout
 from ..wire.ring_writer import StepRing
 from .device_stamps import MOST_PLAIN, DeviceStamps
 from .fork_guard import ForkGuard
-from .job_watches import WatchPatience, job_records, job_watches
 from .root_modules import RootModules
 from .step_hook import Hot, make_tap
 from .step_marks import FallbackMarks, Marks
@@ -81,8 +80,7 @@ class TrainLoop:
         self._cpu_ns = 0  # at the beginning of it
         self.sampled_steps = 0
         self.step_ns = 0  # mean of the last stretch
-        self.measuring = Measuring(emit, clock, cpu_clock, lambda: job_records(torch))
-        self._waiting = WatchPatience(clock)
+        self.measuring = Measuring(emit, clock, cpu_clock)
         # Called at each boundary that we look at; whether the next one must be looked at too.
         self.each_boundary: Callable[[], bool] | None = None
         self._expectant = False
@@ -470,13 +468,8 @@ class TrainLoop:
         return running_backward(self.torch) != NO_BACKWARD
 
     def _held_back(self) -> bool:
-        """The job would see what we do now; in the end it is done all the same: an undo has to be."""
-        due = bool(self._inbox or self.active.watched)
-        if due and capturing(self.torch):
-            return True
-        task = self.measuring.task  # its own profiler may be on
-        seen = due and not (task is not None and task.pending)
-        return self._waiting.waits(job_watches(self.torch) if seen else None)
+        """What is due waits for the end of a capture: within one it would fail, and the job with it."""
+        return bool(self._inbox or self.active.watched) and capturing(self.torch)
 
     def _held_up(self, ns: int) -> None:
         """A remedy has compiled in the step that runs."""

@@ -136,7 +136,6 @@ class CollectiveTask:
         self._calls: CollectiveCalls | None = None
         self._boundaries = 0
         self._iteration = -1
-        self._seq = 0  # of the last boundary
         self._last: tuple[int, int] | None = None  # CPU time of the thread, its run-queue delay
         self._columns: dict[str, list[int]] = {}
         self._own: list[dict[str, int]] = []  # of each step, by phase: all but collectives
@@ -150,7 +149,6 @@ class CollectiveTask:
             self._begin(boundary)
         else:
             self._note(boundary, self._calls.take())
-        self._seq = boundary.seq
         if len(self._own) >= self._wanted:
             self._finish()
             return None
@@ -188,8 +186,6 @@ class CollectiveTask:
         gradients = self._gradients()
         last, delay_ns = cast("tuple[int, int]", self._last), run_delay_ns(self._loop.train_tid)
         before, self._last_step = self._last_step, None
-        if boundary.seq != self._seq + 1:  # it has waited meanwhile: what is told is of more than that step
-            before = None
         if self._parallel is not None:
             if gradients is None:
                 return

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from ..live_torch.collective_count import collective_count
 from ..live_torch.graph_capture import capturing
 from ..live_torch.live_job import Job
-from ..loop.job_watches import job_watches
 from ..loop.train_loop import TrainLoop
 from ..remedies.active_remedies import AppliedRemedy, told
 from ..remedies.registry import RefusalCode, Refused
@@ -233,15 +232,12 @@ class RankSwitching:
             raise RegisterLost(f"{lost}; the ranks may differ from here on") from None
 
     def _try(self, member: RankMember, plan: SwitchPlan) -> None:
-        task, torch = self._loop.measuring.task, self._loop.torch
-        busy = None if task is None else f"is busy with {task.name}"
-        if capturing(torch):
-            busy = "is busy with the capture of a CUDA graph"
-        elif _read(plan.change).get("do") != "undo":
-            watched = job_watches(torch)
-            busy = busy or (watched and f"waits: {watched}")
+        task = self._loop.measuring.task
+        busy = None if task is None else task.name
+        if capturing(self._loop.torch):
+            busy = "the capture of a CUDA graph"
         if busy is not None:
-            member.answer(plan, f"rank {self.rank} {busy}", NotReady.LATER)
+            member.answer(plan, f"rank {self.rank} is busy with {busy}", NotReady.LATER)
         else:
             member.answer(plan, self._why_not(plan))
 

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Protocol, cast
 
 from ...live_torch.compiled_code import holds_code_of
+from ...live_torch.dispatch_modes import unwatched
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Module, RemovableHandle, Tensor
 from ..device_headroom import parameter_bytes
@@ -190,9 +191,10 @@ def _step_fused_on_scratch(torch: ModuleType, optimizer: Optimizer) -> None:
         settings = {key: group[key] for key in optimizer.defaults if key in group and key not in _CHOICES}
         for dtype, device in {(each.dtype, each.device) for each in cast("list[Tensor]", group["params"])}:
             try:
-                scratch = torch.nn.Parameter(torch.ones(3, dtype=dtype, device=device))
-                scratch.grad = torch.ones_like(scratch)
-                step(cls([scratch], **settings, fused=True))
+                with unwatched(torch):
+                    scratch = torch.nn.Parameter(torch.ones(3, dtype=dtype, device=device))
+                    scratch.grad = torch.ones_like(scratch)
+                    step(cls([scratch], **settings, fused=True))
             except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
                 said = str(error).splitlines()[0][:160]
                 raise Refused(f"torch refuses fused for {dtype} on {device}: {said}") from None

@@ -1,17 +1,13 @@
 """What measuring takes of training is booked: slices between steps, and what steps take longer for it."""
 
 from _thread import get_ident
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.live_torch.patches import Patch, first, patched, take_off_all
-from autobrrr.agent.loop.job_watches import MOST_NS, job_watches
 from autobrrr.agent.loop.own_cost import cost_of
 from autobrrr.agent.loop.step_pattern import Pattern
 from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
@@ -29,12 +25,11 @@ class Slices:
     name, event, pending, resumable = "slices", "sliced", False, False
 
     def __init__(self, clock: list[int]) -> None:
-        self._clock, self.left, self.seen = clock, 2, 0
+        self._clock, self.left = clock, 2
         self.cancelled = 0
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         self._clock[0] += 5
-        self.seen = boundary.last_flags
         self.left -= 1
         return 1 if self.left else None
 
@@ -59,38 +54,6 @@ def test_slices_and_what_steps_take_longer_are_booked() -> None:
     assert (measuring.spent_ns, measuring.stretched_ns, measuring.taken_ns) == (10, 30, 40)
 
 
-def test_a_slice_waits_while_the_job_watches_and_in_the_end_the_task_is_given_up() -> None:
-    clock, told, seen = [0], [], ["its profile"]
-    measuring = Measuring(told.append, lambda: clock[0], watches=lambda: seen[0] if seen else None)
-    task = Slices(clock)
-    measuring.begin(task)
-    for seq in range(1, 60):
-        assert not measuring.slice(boundary(seq))
-    assert (task.left, told) == (2, [])
-    clock[0] = MOST_NS
-    assert measuring.slice(boundary(60))
-    assert measuring.task is None
-    assert told == [{"event": "sliced", "sliced": {"status": "abstained", "why": "its profile"}}]
-    measuring.begin(task)
-    assert not measuring.slice(boundary(61)), "each task has its own patience"
-    seen.clear()
-    assert not measuring.slice(boundary(62))
-    assert task.seen == ring_layout.SETTLING, "the step that ended was watched"
-    assert measuring.slice(boundary(63))
-    assert task.seen == 0
-
-
-def test_what_a_slice_has_put_on_a_step_comes_off_whoever_watches() -> None:
-    seen: list[str] = []
-    measuring = Measuring(lambda event: None, lambda: 0, watches=lambda: seen[0] if seen else None)
-    measuring.begin(Slices([0]))
-    traced = boundary(1)
-    traced.mark = ring_layout.TRACED
-    assert not measuring.slice(traced)
-    seen.append("its profile")
-    assert measuring.slice(boundary(2))
-
-
 def test_a_step_that_lasts_ten_times_its_budget_ends_what_it_is_under() -> None:
     clock, told = [0], []
     measuring = Measuring(told.append, lambda: clock[0])
@@ -110,17 +73,6 @@ def test_a_step_that_lasts_ten_times_its_budget_ends_what_it_is_under() -> None:
     assert measuring.slice(boundary(2))
     (event,) = told
     assert event["sliced"]["why"] == "a step under it took longer than 6 s and was cut off"
-
-
-def test_what_a_task_has_on_itself_is_nothing_of_the_jobs() -> None:
-    measuring = Measuring(lambda event: None, lambda: 0, watches=lambda: "its profile")
-    task = Slices([0])
-    measuring.begin(task)
-    assert not measuring.slice(boundary(1))
-    assert task.left == 2
-    task.pending = True
-    assert not measuring.slice(boundary(2))
-    assert task.left == 1
 
 
 @pytest.fixture
@@ -191,36 +143,6 @@ def test_what_a_remedy_compiles_within_a_step_is_a_pause_and_the_step_says_so(pa
         0,
         ring_layout.COMPILED,
     ]
-
-
-class Sees(TorchFunctionMode):
-    """A mode of the job's own."""
-
-
-@pytest.mark.parametrize(
-    ("watch", "why"),
-    [
-        (torch.autograd.profiler.profile, "a profiler of the job's own is recording"),
-        (lambda: FlopCounterMode(display=False), "your script has a torch dispatch mode on"),
-        (Sees, "your script has a torch function mode on"),
-        (torch.autograd.graph.save_on_cpu, "your script has hooks on saved tensors"),
-    ],
-)
-def test_posted_work_waits_while_the_job_watches_but_not_for_ever(
-    watch: Callable[[], AbstractContextManager[object]], why: str, pages: StepRing
-) -> None:
-    clock, done = [0], []
-    loop = train_loop(pages, clock, clock)
-    loop.post(lambda: done.append(job_watches(torch)))
-    with watch():
-        loop._close(clock[0])
-        assert not done
-        clock[0] = MOST_NS
-        loop._close(clock[0])  # an undo has to be done
-    assert str(done[0]).startswith(why)
-    loop.post(lambda: done.append(job_watches(torch)))
-    loop._close(clock[0])
-    assert done[1] is None
 
 
 class Witnesses:

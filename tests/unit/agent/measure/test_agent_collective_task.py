@@ -49,8 +49,7 @@ class Job:
             last_sample=(),
             torch=_counting(lambda: 7 * self.ended),
         )
-        self.watched: str | None = None
-        self.measuring = Measuring(self.told.append, lambda: 0, watches=lambda: self.watched)
+        self.measuring = Measuring(self.told.append, lambda: 0)
         self.measuring.begin(CollectiveTask(self.loop, steps, self.told.append))  # type: ignore[arg-type]
         self.ended = 0
 
