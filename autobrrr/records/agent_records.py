@@ -243,7 +243,7 @@ class ProfilerWindow(MayAbstain, frozen=True, kw_only=True):
     write_ns: int | None = None  # of the trace, part of it: torch holds the interpreter meanwhile
     shapes: bool = False
     device: bool = False  # the job uses a CUDA device: its kernels must be in the trace
-    cupti: Literal["finalized", "attached"] | None = None  # "attached": calls into CUDA stay slower
+    cupti: Literal["attached"] | None = None  # "attached": it stays, and calls into CUDA stay slower
     operators: float | None = None  # called by the step itself, not by other operators; per step
     inside_share: float | None = None  # of the profiled step: the training thread inside operators
     compiled_share: float | None = None  # the same inside compiled graphs

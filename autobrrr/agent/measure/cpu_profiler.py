@@ -27,7 +27,11 @@ LOADING = "enumerate(DataLoader)"  # torch's name for a range in which a batch i
 HELD_NS = 300_000  # so long no operator begins or ends: Python has something else to do
 PAUSE_NS = 1_000_000  # longer than Python between the operators of a loss takes
 NOT_OPERATORS = ("autograd::", "torch::", "profiler::")
-_ENABLING = (("profiler", "_enable_profiler"), ("profiler_legacy", "_enable_profiler_legacy"))
+_ENABLING = (
+    ("profiler", "_prepare_profiler"),
+    ("profiler", "_enable_profiler"),
+    ("profiler_legacy", "_enable_profiler_legacy"),
+)
 
 
 class StepWatch:

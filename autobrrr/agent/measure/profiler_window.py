@@ -3,8 +3,8 @@
 In: step boundaries. Out: the event `window` with the trace's open file. The profiler is switched
 on and off on the training thread; the trace is written by the agent's. torch's own parsing of the
 events, which takes most of the usual stall, is left out. Where the job profiles itself, before or
-meanwhile, the window gives way and says so. On a CUDA device CUPTI is let go of at the end: what is left of
-it makes every later launch slower.
+meanwhile, the window gives way and says so. On a CUDA device torch lets go of CUPTI at the end: what is left
+of it would make every later launch slower. What steps take afterwards tells whether it does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import os
 import sys
 import tempfile
-from _thread import get_ident
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter_ns
@@ -22,7 +21,6 @@ from typing import cast
 
 from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import ANY
-from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..live_torch.torch_log import PROFILER, quiet
 from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import Boundary
@@ -30,6 +28,7 @@ from ..loop.train_loop import TrainLoop
 from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
 from ..wire.plain_number import whole_number
+from .cpu_profiler import StepWatch
 
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
@@ -48,10 +47,8 @@ _BY_LIBRARY = {
 }
 TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
-# Calls that are timed, how much longer CUPTI makes them, and looks at it.
-CALLS, LONGER, MOST_LOOKS = 32, 1.2, 8
 UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.SWITCHED
-OTHERS = "the job switched a profiler of its own on or off meanwhile"
+GAVE_WAY = "the job switched on a profiler of its own or started a process meanwhile"
 Emit = Callable[[dict[str, object]], None]
 
 
@@ -73,34 +70,28 @@ class WindowTask:
         self._profiled_ns: list[int] = []
         self._waited = 0
         self._stall_ns = 0
-        self._on = False
+        self._watch = StepWatch()
+        self._begun = False  # the profiler was switched on
         self._ended: str | None = None  # why the window is over before its time
-        self._witnesses: list[Patch] = []
         self._counts: list[int] = []  # autograd's and the allocator's, at the last boundary
         self._lets_go = lets_go(loop.torch)
-        self._call_ns = 0  # of a cheap call into CUDA, before CUPTI is there
-        self._looks = 0
-        self._result: object | None = None
-        self._told: dict[str, object] = {}
 
     @property
     def pending(self) -> bool:
         """The profiler is still on: only the training thread can switch it off."""
-        return self._on
+        return self._watch.on
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One step further."""
         if capturing(self._loop.torch):
             # Nothing may wait for the device now, and what is captured does not run.
-            if self._on and self._ended is None:
+            if self._watch.on:
                 self._ended = "the job captured a CUDA graph in it"
             self._waited += 1
             return 1
         if self._ended is not None:
             raise Abstain(self._ended)
-        if self._result is not None:
-            return self._look()
-        if not self._on:
+        if not self._begun:
             self._waited += 1
             if boundary.last_step_ns > SLOW_STEP_NS:
                 self._steps = 1
@@ -112,8 +103,8 @@ class WindowTask:
             if len(self._plain_ns) >= self._steps:
                 self._switch_on(boundary)
             return 1
-        if not self._autograd._profiler_enabled():
-            raise Abstain(OTHERS)
+        if not self._watch.on:
+            raise Abstain(GAVE_WAY)
         if boundary.last_flags & UNUSABLE:
             raise Abstain("an evaluation, a skipped update or a change fell into it")
         self._profiled_ns.append(boundary.last_step_ns)
@@ -121,20 +112,18 @@ class WindowTask:
         if len(self._profiled_ns) <= self._steps:
             boundary.sample = True
             return 1
-        return self._finish()
+        self._finish()
+        return None
 
     def cancel(self) -> None:
-        """Switch the profiler off, unless it is the job's own by now."""
-        if self._on and (get_ident() != self._loop.hot.owner or capturing(self._loop.torch)):
-            return
-        with ANY:
-            self._switch_off()
-        take_off_all(self._witnesses)
+        """Switch the profiler off; it stays on until the next boundary if this is another thread."""
+        if not capturing(self._loop.torch):
+            with ANY:
+                self._watch.end()
 
     def _count_calls(self) -> None:
         """Fewer steps, where the last one had many operators."""
-        counted = getattr(self._autograd, "_get_sequence_nr", None)
-        before, self._counts = self._counts, [int(counted()) if counted else 0, self._allocations()]
+        before, self._counts = self._counts, [self._autograd._get_sequence_nr(), self._allocations()]
         if not before:
             return
         calls, allocations = (now - then for now, then in zip(self._counts, before, strict=True))
@@ -146,56 +135,35 @@ class WindowTask:
 
     def _allocations(self) -> int:
         """Blocks that torch's allocator has given out so far on the current device; 0 without one."""
-        stats = getattr(self._loop.torch._C, "_cuda_memoryStats", None) if self._cuda else None
-        return (
-            int(stats(self._loop.torch.cuda.current_device())["allocation"]["all"]["allocated"])
-            if stats
-            else 0
-        )
+        torch = self._loop.torch
+        if not cuda_in_use():
+            return 0
+        return int(torch._C._cuda_memoryStats(torch.cuda.current_device())["allocation"]["all"]["allocated"])
 
     def _switch_on(self, boundary: Boundary) -> None:
         began = perf_counter_ns()
-        tracker = getattr(self._profiler, "KinetoStepTracker", None)
-        scheduled = tracker is not None and tracker._step_dict.get("ProfilerStep") is not None
+        scheduled = self._profiler.KinetoStepTracker._step_dict.get("ProfilerStep") is not None
         if self._autograd._profiler_enabled() or scheduled:  # one with a schedule may begin at any step
             raise Abstain("the job is being profiled already")
-        device = {"use_device": "cuda"} if self._cuda else {}
-        self._call_ns = self._timed_call_ns() if self._lets_go else 0
-        profile = self._profiler.profile(use_kineto=True, use_cpu=True, record_shapes=self._shapes, **device)
-        profile._prepare_trace()  # torch's first one sets the log level anew
-        with quiet(self._loop.torch, PROFILER):
-            profile._start_trace()
-        self._on = True
-        self._witnesses = [
-            *patched(self._profiler, "_run_on_profiler_start", first(self._give_up)),
-            *patched(os, "fork", first(self._forking)),
-        ]
+        self._begun = True
+        self._watch.begin(self._start)
         boundary.mark |= ring_layout.TRACED
         boundary.sample = True  # its hooks are the door at which a window that is cut off ends
         self._stall_ns += perf_counter_ns() - began
 
-    def _give_up(self, *_: object, **__: object) -> None:
-        """The job switches on a profiler: from here on what is on is the job's."""
-        if get_ident() == self._loop.hot.owner:
-            self._on, self._ended = False, OTHERS
+    def _start(self) -> Callable[[], object | None]:
+        device = {"use_device": "cuda"} if cuda_in_use() else {}
+        profile = self._profiler.profile(use_kineto=True, use_cpu=True, record_shapes=self._shapes, **device)
+        profile._prepare_trace()  # torch's first one sets the log level anew
+        with quiet(self._loop.torch, PROFILER):
+            profile._start_trace()
+        return self._stop
 
-    def _forking(self) -> None:
-        """A child would go on recording for ever, and could not stop."""
-        if get_ident() == self._loop.hot.owner:
-            with ANY:
-                self._ended = "the job started a process in it"
-                self._switch_off()
-
-    @property
-    def _cuda(self) -> bool:
-        return bool(self._loop.torch.cuda.is_available() and self._loop.torch.cuda.is_initialized())
-
-    def _switch_off(self) -> object | None:
-        """The result; None where the profiler is not ours, or off. To disable one that is off crashes."""
-        was_on, self._on = self._on, False
-        if not was_on or not self._autograd._profiler_enabled():
+    def _stop(self) -> object | None:
+        """The result; None where the profiler is off. To disable one that is off crashes."""
+        if not self._autograd._profiler_enabled():
             return None
-        if self._cuda and not capturing(self._loop.torch):
+        if cuda_in_use() and not capturing(self._loop.torch):
             self._loop.torch.cuda.synchronize()
         with self._teardown(), quiet(self._loop.torch, PROFILER):
             result: object = self._profiler._disable_profiler()
@@ -216,46 +184,24 @@ class WindowTask:
         finally:
             os.environ.pop(TEARDOWN, None)
 
-    def _finish(self) -> int | None:
+    def _finish(self) -> None:
         began = perf_counter_ns()
-        self._result = self._switch_off()
-        self.cancel()
+        result: object | None = self._watch.end()
         self._stall_ns += perf_counter_ns() - began
-        if self._result is None:
-            raise Abstain(OTHERS)
+        if result is None:
+            raise Abstain(GAVE_WAY)
         made = sys.modules.get("torch._inductor.metrics")
-        self._told = {
+        told = {
             "status": "ok",
             "plain_step_ns": self._plain_ns[-self._steps :],
             "profiled_step_ns": self._profiled_ns[1:],
             "stall_ns": self._stall_ns,
             "shapes": self._shapes,
             "graph_kernels": getattr(made, "generated_kernel_count", None),
-            "device": self._cuda,
-            "cupti": None if self._lets_go is None else "attached",
+            "device": cuda_in_use(),
+            "cupti": "attached" if self._lets_go is False else None,
         }
-        return self._look()
-
-    def _look(self) -> int | None:
-        """CUPTI is finalised in some later call into CUDA: then calls are as short again as before."""
-        if self._lets_go:
-            if self._timed_call_ns() <= LONGER * self._call_ns:
-                self._told["cupti"] = "finalized"
-            elif (looks := self._looks) < MOST_LOOKS:
-                self._looks = looks + 1
-                return 1
-        result, told = self._result, self._told
         self._emit({"finish": lambda: _written(result, told)})  # writing is the agent's thread's work
-        return None
-
-    def _timed_call_ns(self) -> int:
-        query: Callable[[], bool] = self._loop.torch.cuda.current_stream().query
-        took_ns = []
-        for _ in range(CALLS):
-            began = perf_counter_ns()
-            query()
-            took_ns.append(perf_counter_ns() - began)
-        return min(took_ns)
 
 
 def lets_go(torch: ModuleType) -> bool | None:

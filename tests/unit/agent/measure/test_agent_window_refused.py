@@ -6,7 +6,7 @@ import pytest
 import torch.autograd.profiler  # noqa: F401  a window needs it loaded
 
 from autobrrr.agent.measure import profiler_window
-from autobrrr.agent.measure.profiler_window import MOST_LOOKS, TEARDOWN, WindowTask, cupti_user, why_no_window
+from autobrrr.agent.measure.profiler_window import TEARDOWN, cupti_user, why_no_window
 
 
 def torch_of(cuda: str | None) -> SimpleNamespace:
@@ -39,22 +39,6 @@ def test_a_window_that_leaves_cupti_in_the_job_is_taken_only_where_the_user_asks
     why = why_no_window(torch_of(cuda), asked=asked)
     assert (why is None) == given
     assert given or "--window" in str(why)
-
-
-@pytest.mark.parametrize(
-    ("calls_ns", "cupti"), [([150, 110], "finalized"), ([150] * (MOST_LOOKS + 1), "attached")]
-)
-def test_cupti_is_finalized_once_calls_are_as_short_as_before(
-    calls_ns: list[int], cupti: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[dict[str, object]] = []
-    loop = SimpleNamespace(torch=torch_of("13.0"))
-    task = WindowTask(loop, 3, shapes=False, emit=told.append)
-    task._call_ns, task._result, task._told = 100, object(), {"cupti": "attached"}
-    monkeypatch.setattr(task, "_timed_call_ns", lambda: calls_ns.pop(0))
-    while task._look() is not None:
-        assert told == []
-    assert (calls_ns, len(told), task._told["cupti"]) == ([], 1, cupti)
 
 
 def test_beside_another_profiler_no_window_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
