@@ -1,22 +1,16 @@
 """The ring's memory: a memfd that this process writes and the sidecar reads.
 
-In: sampled and plain records; out: bytes at their place. Its size is sealed, which the sidecar asks for. The
-file descriptor is handed over with the first frame and closed; the mapping goes when the last reference to it
-does.
+In: sampled and plain records; out: bytes at their place. The file descriptor is handed over with the first
+frame and closed; the mapping goes when the last reference to it does.
 """
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 from collections.abc import Sequence
 
 from . import ring_layout
-
-# Of linux/memfd.h and linux/fcntl.h; not every Python names them. Every kernel that has memfd has seals.
-_ALLOW_SEALING, _ADD_SEALS = 0x2, 1033
-_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 0x1, 0x2, 0x4
 
 
 class StepRing:
@@ -25,8 +19,9 @@ class StepRing:
     def __init__(self, capacity: int = ring_layout.CAPACITY) -> None:
         self.capacity = capacity
         size = ring_layout.size_bytes(capacity)
-        self.fd = sealed_memory(size)
+        self.fd = os.memfd_create("autobrrr-ring", os.MFD_CLOEXEC)
         try:
+            os.ftruncate(self.fd, size)
             # Populated: else every thirtieth step would stand still for a page fault.
             mapped = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
         except OSError:
@@ -89,15 +84,3 @@ class StepRing:
             (before,) = ring_layout.FLAGS.unpack_from(self.memory, at + ring_layout.FLAGS_OFFSET)
             ring_layout.FLAGS.pack_into(self.memory, at + ring_layout.FLAGS_OFFSET, before | flags)
         ring_layout.DEVICE.pack_into(self.memory, at + ring_layout.DEVICE_OFFSET, device_ns)
-
-
-def sealed_memory(size: int) -> int:
-    """An anonymous file whose size nobody can change any more."""
-    fd = os.memfd_create("autobrrr-ring", os.MFD_CLOEXEC | _ALLOW_SEALING)
-    try:
-        os.ftruncate(fd, size)
-        fcntl.fcntl(fd, _ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW | _SEAL_SEAL)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd

@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from autobrrr import paths
 from autobrrr.agent.wire import framing, ring_layout
-from autobrrr.agent.wire.ring_writer import sealed_memory
 from autobrrr.machine.procfs import stat
 from autobrrr.records import HostSample, JobFacts
 
@@ -58,7 +57,8 @@ class RingWriter:
 
     def __init__(self, capacity: int = ring_layout.CAPACITY) -> None:
         self.capacity = capacity
-        self.fd = sealed_memory(ring_layout.size_bytes(capacity))
+        self.fd = os.memfd_create("ring")
+        os.ftruncate(self.fd, ring_layout.size_bytes(capacity))
         self._map = mmap.mmap(self.fd, ring_layout.size_bytes(capacity))
         self._map[: ring_layout.HEADER.size] = ring_layout.header(os.getpid(), capacity)
         self.seq = 0
