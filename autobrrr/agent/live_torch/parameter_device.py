@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from types import ModuleType
 from typing import Protocol
 
 from .dispatch_modes import unseen
-from .graph_capture import capturing
 from .live_job import Job
 from .torch_types import Device
 
@@ -36,13 +34,11 @@ class EventSource:
     Attributes:
         make: A new event with a time.
         stream: The stream that is current now, on this thread.
-        capturing: The job captures a graph: no event may be made, recorded or asked.
         synchronise: Wait until the device has done all that is queued. Never in a job of the user's.
     """
 
     make: Callable[[], TimedEvent]
     stream: Callable[[], object]
-    capturing: Callable[[], bool]
     synchronise: Callable[[], None]
 
 
@@ -68,7 +64,6 @@ def event_source(torch: ModuleType, device: Device) -> EventSource | None:
     return EventSource(
         make=lambda: cuda.Event(enable_timing=True),
         stream=lambda: cuda.current_stream(device),
-        capturing=partial(capturing, torch),
         synchronise=lambda: cuda.synchronize(device),
     )
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import thread_time_ns
 from types import ModuleType
 
+from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import Ours
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
 from ..live_torch.torch_types import Device
@@ -124,7 +125,7 @@ class DeviceStamps:
         if not awaited:
             return
         with self._ours:
-            if self.fault is None and self._source is not None and self._source.capturing():
+            if self.fault is None and self._source is not None and capturing(self._torch):
                 return
             while awaited:
                 seq, begin, end, both, flags = awaited[0]
@@ -154,7 +155,7 @@ class DeviceStamps:
         if source is None or self.fault is not None:
             return False
         with self._ours:
-            if source.capturing():
+            if capturing(self._torch):
                 return False
             source.synchronise()
             self.collect()
@@ -185,7 +186,7 @@ class DeviceStamps:
         if source is None or self.fault is not None:
             return None
         with self._ours:
-            if source.capturing():
+            if capturing(self._torch):
                 return None
             # The step began there, so the device has at least one whole step before it.
             ahead = self._begun is not None and not self._begun.query()
