@@ -22,7 +22,6 @@ from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple
 
 from ..phases.loader_watch import LoaderWatch
-from ..phases.worker_stacks import WorkerLooks
 from .code_sites import (
     GATES,
     MOST_SITES,
@@ -37,6 +36,7 @@ from .code_sites import (
     sites_on,
 )
 from .cpu_contention import scheduled_ns
+from .worker_stacks import WorkerLooks
 
 DEEPEST = 200
 SWITCH_S = 0.0001

@@ -1,6 +1,7 @@
 """Where forked DataLoader workers stand, read from their memory while they run.
 
-In: pids of workers that this process has forked. Out: frames, innermost first, as (file, line, function).
+In: pids of workers that this process has forked. Out: frames, innermost first, as code of the same file, name
+and lines, and the instruction.
 A forked child has this process's layout: objects of the interpreter have the same fields, and the thread
 that forked has its state at the same address. So offsets are found by looking for known addresses in this
 very process, and no table of versions is needed. Nothing is written, nothing is stopped: what changes
@@ -18,7 +19,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import NamedTuple
+
+from .code_sites import CallSite, is_own, named
 
 WORD = 8
 DEEPEST = 200
@@ -34,12 +36,6 @@ TAGS = 3  # low bits of a reference that are none of the address
 
 class NoStack(ValueError):
     """The interpreter is built in another way, or what stands there is not what it should be."""
-
-
-class WorkerFrame(NamedTuple):
-    file: str
-    line: int
-    function: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +58,7 @@ class Memory:
     """Of one process, by address."""
 
     pid: int
-    _codes: dict[int, tuple[str, str, CodeType] | None] = field(default_factory=dict)
+    _codes: dict[int, CodeType | None] = field(default_factory=dict)
 
     def read(self, address: int, count: int) -> bytes:
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as file:
@@ -80,13 +76,13 @@ class Memory:
             raise NoStack("no string")
         return self.read(address + sys.getsizeof("") - 1, length).decode("ascii")
 
-    def code(self, layout: Layout, address: int) -> tuple[str, str, CodeType] | None:
-        """File, function and lines of a code object; None where something else stands there."""
+    def code(self, layout: Layout, address: int) -> CodeType | None:
+        """What stands for a code object that is there; None where something else is."""
         if address not in self._codes:
             self._codes[address] = self._read_code(layout, address)
         return self._codes[address]
 
-    def _read_code(self, layout: Layout, address: int) -> tuple[str, str, CodeType] | None:
+    def _read_code(self, layout: Layout, address: int) -> CodeType | None:
         if address % WORD or not address:
             return None
         words = self.words(address, CodeType.__basicsize__ // WORD)
@@ -96,12 +92,13 @@ class Memory:
         length = self.words(table + 2 * WORD, 1)[0]
         if length > MOST_TABLE:
             raise NoStack("no table of lines")
-        lines = self.read(table + bytes.__basicsize__ - 1, length)
-        stand_in = _read.__code__.replace(
-            co_code=bytes(2 * words[2]), co_linetable=lines, co_firstlineno=_whole(words, layout.first_line)
+        return _read.__code__.replace(
+            co_code=bytes(2 * words[2]),
+            co_filename=self._text(words[layout.file // WORD]),
+            co_firstlineno=_whole(words, layout.first_line),
+            co_linetable=self.read(table + bytes.__basicsize__ - 1, length),
+            co_name=self._text(words[layout.name // WORD]),
         )
-        file = self._text(words[layout.file // WORD])
-        return file, self._text(words[layout.name // WORD]), stand_in
 
 
 class WorkerLooks:
@@ -130,22 +127,22 @@ class WorkerLooks:
             stack = stack_of(self._memories.setdefault(pid, Memory(pid=pid)), self._layout)
         except (OSError, ValueError, OverflowError):
             return
-        if not any(each.file.endswith(WORKER_LOOP) for each in stack):
+        files = [code.co_filename for code, _ in stack]
+        if not any(file.endswith(WORKER_LOOP) for file in files):
             return  # it has not come up yet, or is not what it was taken for
         self.looks += 1
-        fetching = next((at for at, each in enumerate(stack) if each.file.endswith(FETCH)), None)
+        fetching = next((at for at, file in enumerate(files) if file.endswith(FETCH)), None)
         if fetching is not None:
-            found = [each for each in stack[:fetching] if "/site-packages/" not in each.file]
-            shown = next((each for each in found if not each.file.startswith(self._foreign)), stack[0])
-            self.busy[f"{os.path.basename(shown.file)}:{shown.line} {shown.function}"] += 1
+            shown = next((at for at in stack[:fetching] if is_own(at[0], self._foreign)), stack[0])
+            self.busy[named(*shown)] += 1
 
 
-def stack_of(memory: Memory, layout: Layout) -> list[WorkerFrame]:
+def stack_of(memory: Memory, layout: Layout) -> list[CallSite]:
     """Frames of the forked thread, innermost first; raises OSError, ValueError, OverflowError."""
     address = layout.state
     for offset in layout.current:
         address = memory.words(address + offset, 1)[0]
-    found: list[WorkerFrame] = []
+    found: list[CallSite] = []
     for _ in range(DEEPEST):
         if not address:
             break
@@ -153,18 +150,9 @@ def stack_of(memory: Memory, layout: Layout) -> list[WorkerFrame]:
         at = words[layout.code // WORD] & ~TAGS
         code = memory.code(layout, at)
         if code is not None:
-            file, function, lines = code
-            offset = words[layout.instruction // WORD] - (at + CodeType.__basicsize__)
-            found.append(WorkerFrame(file, _line(lines, offset), function))
+            found.append((code, words[layout.instruction // WORD] - (at + CodeType.__basicsize__)))
         address = words[layout.previous // WORD]
     return found
-
-
-def _line(lines: CodeType, offset: int) -> int:
-    for start, end, line in lines.co_lines():
-        if start <= offset < end and line is not None:
-            return line
-    return lines.co_firstlineno
 
 
 def find_layout(ident: int) -> Layout | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from autobrrr.agent.phases.worker_stacks import (
+from autobrrr.agent.measure.worker_stacks import (
     FETCH,
     WORD,
     WORKER_LOOP,
