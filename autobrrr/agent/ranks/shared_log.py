@@ -18,7 +18,6 @@ from .switch_protocol import PLAN
 
 NAME = "autobrrr ranks"
 PARTED = "|"  # parts of an address
-TOKEN_KEY = "log"
 GONE = "the rank that kept it has gone, or is on another machine"
 
 
@@ -31,56 +30,48 @@ class SharedLog:
 
     Args:
         fd: Of the file; ours from now on.
+        token: In the file's name, by which every rank knows it.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, token: str) -> None:
+        self._fd, self._token = fd, token
         self._read_bytes = 0
         self._known: dict[str, str] = {}
 
     @property
     def address(self) -> str:
-        """For the other ranks: by way of this one. Raises RegisterLost."""
-        return PARTED.join((str(os.getpid()), str(self._fd), self.get(TOKEN_KEY) or ""))
+        """For the other ranks: by way of this one."""
+        return PARTED.join((str(os.getpid()), str(self._fd), self._token))
 
     def is_at(self, address: str) -> bool:
         """Whether this is that log, by way of whichever rank."""
-        return address.rpartition(PARTED)[2] == self.get(TOKEN_KEY)
+        return address.rpartition(PARTED)[2] == self._token
 
     @classmethod
     def create(cls) -> SharedLog:
         """A new one. Raises RegisterLost."""
+        token = os.urandom(8).hex()
         try:
-            fd = os.memfd_create(NAME, os.MFD_CLOEXEC)
+            fd = os.memfd_create(f"{NAME} {token}", os.MFD_CLOEXEC)
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
         except OSError as error:
             raise RegisterLost(f"no memory to share: {error.strerror}") from None
-        made = cls(fd)
-        made.put(TOKEN_KEY, os.urandom(8).hex())
-        return made
+        return cls(fd, token)
 
     @classmethod
     def open(cls, address: str) -> SharedLog:
         """That of another rank. Raises RegisterLost where it has gone, or is on another machine."""
-        place, _, _ = address.rpartition(PARTED)
+        place, _, token = address.rpartition(PARTED)
         pid, _, number = place.partition(PARTED)
         if None in (whole_number(pid), whole_number(number)):
             raise RegisterLost("this is no address of a log")
         path = f"/proc/{pid}/fd/{number}"
         try:
-            if not os.readlink(path).startswith(f"/memfd:{NAME}"):  # a file of the job has that number by now
+            if os.readlink(path) != f"/memfd:{NAME} {token} (deleted)":  # another file has that number by now
                 raise RegisterLost(GONE)
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            return cls(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC), token)
         except OSError as error:
             raise RegisterLost(f"{GONE}: {error.strerror}") from None
-        found = cls(fd)
-        try:
-            if not found.is_at(address):
-                raise RegisterLost(GONE)
-        except RegisterLost:
-            found.leave()
-            raise
-        return found
 
     def put(self, key: str, value: str) -> str:
         """What stands at the key: `value`, unless something stood there before. Raises RegisterLost."""
