@@ -95,9 +95,13 @@ class AgentSession:
             if not self._loop.gone:
                 self._leave(keep=False, patience_s=LINK_LOST_PATIENCE_S)
             if self._loop.broken is not None:
-                self._tell_removed()
+                with suppress(LinkLost):
+                    self._flush()
+                    self._link.send({"event": "removed", "why": self._loop.broken})
             self._link.close()
-            self._release()
+            self._pages.release()  # `busy` is off and the door closed: nothing writes any more
+            if self._ranks is not None:
+                self._ranks.close()
 
     def _forked(self) -> None:
         """In a forked child: nothing of ours is left there."""
@@ -329,7 +333,7 @@ class AgentSession:
                 self._emit({"reply": number, "ok": False, "why": why, "code": code})
                 return
             done = {"ok": True, "arm": self._active.arm, "seq": self._loop.hot.seq}
-            self._emit({"reply": number, **done, "token": applied.token, "class": applied.cls})
+            self._emit({"reply": number, **done, "token": applied.token, "class": applied.remedy.cls})
 
         self._loop.post(apply)
 
@@ -381,10 +385,8 @@ class AgentSession:
     def _do_detach(self, command: Mapping[str, object]) -> Reply:
         left = self._leave(keep=bool(command.get("keep")), patience_s=DETACH_PATIENCE_S)
         self._detached = True
-        try:
+        with suppress(LinkLost):
             self._flush()
-        except LinkLost:
-            pass
         return {"left": left, "stays": self._stays}
 
     def _leave(self, *, keep: bool, patience_s: float) -> list[str]:
@@ -414,19 +416,6 @@ class AgentSession:
         if not loop.gone:
             waiting = loop.take_down(keep=keep, at_boundary=False)
         return sorted({*loop.left, *(f"{name} (undone at the next step)" for name in waiting)})
-
-    def _release(self) -> None:
-        # `busy` is off and the door closed: nothing writes any more.
-        self._pages.release()
-        if self._ranks is not None:
-            self._ranks.close()
-
-    def _tell_removed(self) -> None:
-        try:
-            self._flush()
-            self._link.send({"event": "removed", "why": self._loop.broken})
-        except LinkLost:
-            pass
 
 
 def _is_result(event: Mapping[str, object]) -> bool:

@@ -17,8 +17,6 @@ from .live_torch.torch_types import Device
 from .phases.sampled_step import cuda_in_use
 from .wire.plain_number import whole_number
 
-MOST_RANKS = 999_999_999
-
 
 def job_facts(
     torch: ModuleType,
@@ -79,6 +77,4 @@ def rank_of(torch: ModuleType) -> tuple[int | None, int | None]:
     if group is not None and ready is not None and ready():
         return int(group.get_rank()), int(group.get_world_size())
     rank, size = (whole_number(os.environ.get(name)) for name in ("RANK", "WORLD_SIZE"))
-    if rank is None or size is None or max(rank, size) > MOST_RANKS:
-        return None, None
-    return rank, size
+    return (None, None) if rank is None or size is None else (rank, size)

@@ -27,33 +27,29 @@ MOST_NAMED = 4
 def read_anatomy(loop: TrainLoop) -> dict[str, object]:
     """The anatomy as far as it is known now; raises RuntimeError where training changes it meanwhile."""
     with unseen():
-        return _read(loop)
-
-
-def _read(loop: TrainLoop) -> dict[str, object]:
-    job = loop.job
-    optimizers = job.optimizers
-    tensors, elements, size = _count(job.updated)
-    _, _, state_size = _count(_states(optimizers))
-    return {
-        "source": loop.steps.source,
-        "optimizers": [type(optimizer).__name__ for optimizer in optimizers],
-        "parameters": elements if optimizers else None,
-        "parameter_tensors": tensors if optimizers else None,
-        "parameter_bytes": size if optimizers else None,
-        "state_bytes": state_size if optimizers else None,
-        "model_bytes": _count(_weights(job.roots))[2] if job.roots else None,
-        "backwards_per_step": loop.last_sample[BACKWARDS] if loop.last_sample else None,
-        "roots": [type(root).__name__ for root in job.roots],
-        "compiled": loop.check.compiled(job.roots),
-        "loader_workers": loop.loader.workers,
-        "loader_prefetch": loop.loader.prefetch,
-        "notes": ["TorchScript modules"] if loop.roots.scripted else [],
-        "train_tid": loop.train_tid or None,
-        "attention": attention_in(_forwards(job.roots, foreign_folders(job.torch))),
-        "uneven": _uneven(job.roots),
-        "gpu_uuids": _gpu_uuids(job.torch, job.updated),
-    }
+        job = loop.job
+        optimizers = job.optimizers
+        tensors, elements, size = _count(job.updated)
+        _, _, state_size = _count(_states(optimizers))
+        return {
+            "source": loop.steps.source,
+            "optimizers": [type(optimizer).__name__ for optimizer in optimizers],
+            "parameters": elements if optimizers else None,
+            "parameter_tensors": tensors if optimizers else None,
+            "parameter_bytes": size if optimizers else None,
+            "state_bytes": state_size if optimizers else None,
+            "model_bytes": _count(_weights(job.roots))[2] if job.roots else None,
+            "backwards_per_step": loop.last_sample[BACKWARDS] if loop.last_sample else None,
+            "roots": [type(root).__name__ for root in job.roots],
+            "compiled": loop.check.compiled(job.roots),
+            "loader_workers": loop.loader.workers,
+            "loader_prefetch": loop.loader.prefetch,
+            "notes": ["TorchScript modules"] if loop.roots.scripted else [],
+            "train_tid": loop.train_tid or None,
+            "attention": attention_in(_forwards(job.roots, foreign_folders(job.torch))),
+            "uneven": _uneven(job.roots),
+            "gpu_uuids": _gpu_uuids(job.torch, job.updated),
+        }
 
 
 def _gpu_uuids(torch: ModuleType, parameters: Iterable[object]) -> list[str]:

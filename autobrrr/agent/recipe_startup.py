@@ -207,7 +207,7 @@ class RecipeStartup:
                     self._at_construction.append(applied)
                 elif name == OF_A_THREAD:
                     self._of_a_thread.append(applied)
-                self._tell({"remedy": name, "status": "applied", "why": "", "class": applied.cls})
+                self._tell({"remedy": name, "status": "applied", "why": "", "class": applied.remedy.cls})
 
     def _tell(self, line: dict[str, object]) -> None:
         if isinstance(self._outcome, str):

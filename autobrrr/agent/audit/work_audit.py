@@ -44,7 +44,6 @@ class StepAccount:
 
     Attributes:
         samples: By model: one step may call several.
-        lengths: Of a sample's first dimension, summed over samples.
         rows: A digest of each sample.
         flops: By the kind of number that large products are made of; None: not counted in this step.
         places: Outputs of modules: path, place in the source, digest, norm.

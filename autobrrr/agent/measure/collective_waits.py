@@ -140,7 +140,6 @@ class CollectiveTask:
         self._columns: dict[str, list[int]] = {}
         self._own: list[dict[str, int]] = []  # of each step, by phase: all but collectives
         self._called: list[Called] = []
-        self._count = collective_count(loop.torch)
         self._last_step: _Step | None = None  # whose gradients DDP will tell of in the next one
 
     def at_boundary(self, boundary: Boundary) -> int | None:
@@ -201,7 +200,7 @@ class CollectiveTask:
             "called_ns": called.by_phase_ns.total(),
             "end_ns": boundary.now_ns,
             "delay_ns": delayed_ns,
-            "counts": -1 if (begun := self._count()) is None else begun,
+            "counts": -1 if (begun := collective_count(self._loop.torch)) is None else begun,
         }
         told |= {name: self._loop.last_sample[ring_layout.SAMPLED_FIELDS.index(name)] for name in SAMPLED}
         step = _Step(told, self._loop.last_phases or {}, called)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from ..live_torch.collective_count import collective_count
 from ..live_torch.graph_capture import capturing
@@ -80,7 +81,7 @@ class RankSwitching:
         Raises:
             RegisterLost: there is no way to the others; the message says why.
         """
-        count = collective_count(loop.torch)
+        count = partial(collective_count, loop.torch)
         if count() is None:
             raise RegisterLost("the job has no process group that counts collectives")
         log, distributed = SharedLog.open(address) if address else SharedLog.create(), loop.torch.distributed
@@ -92,7 +93,7 @@ class RankSwitching:
 
     @property
     def address(self) -> str:
-        """Of the log, for the other ranks. Raises RegisterLost."""
+        """Of the log, for the other ranks."""
         return self._log.address
 
     @property
@@ -252,8 +253,8 @@ class RankSwitching:
         except Refused as refused:
             return f"rank {self.rank}: {refused}"[:200]
         why = None
-        if applied.cls not in ANY_CLASS_WITH_ALL:
-            why = f"its class is {applied.cls} on rank {self.rank}"
+        if applied.remedy.cls not in ANY_CLASS_WITH_ALL:
+            why = f"its class is {applied.remedy.cls} on rank {self.rank}"
         loss = self._loop.undo(applied)
         return why if loss is None else f"rank {self.rank}: it could not be reverted: {loss}"[:200]
 
@@ -282,7 +283,7 @@ class RankSwitching:
             return
         if number is not None:
             self._own.add(applied.token)
-        self._tell(number, {"token": applied.token, "class": applied.cls})
+        self._tell(number, {"token": applied.token, "class": applied.remedy.cls})
 
     def _revert(self, name: str, number: int | None) -> None:
         for applied in reversed(self.on):

@@ -39,11 +39,6 @@ class AppliedRemedy:
     together: bool = False  # on in all ranks since one step
 
     @property
-    def cls(self) -> str:
-        """What it does to the numbers."""
-        return self.remedy.cls
-
-    @property
     def bound(self) -> bool:
         """This rank alone without it would drift from the others."""
         return self.together and _drifts(self.remedy)
@@ -262,7 +257,7 @@ def told(applied: AppliedRemedy) -> dict[str, object]:
         "token": applied.token,
         "remedy": applied.remedy.name,
         "options": dict(applied.options),
-        "class": applied.cls,
+        "class": applied.remedy.cls,
         "reach": applied.remedy.reach,
         "planned": applied.planned,
     }

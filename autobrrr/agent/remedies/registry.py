@@ -10,11 +10,10 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from ..live_torch.live_job import Job
 
-P = ParamSpec("P")
 Undo = Callable[[], None]
 Apply = Callable[[Job, Mapping[str, object]], Undo]
 Release = Callable[[ModuleType], None]
@@ -169,22 +168,13 @@ class Remedy:
             values[name] = value
         return values
 
-
-def _entering(made: Callable[P, Remedy]) -> Callable[P, Callable[[Apply], Apply]]:
-    def described(*args: P.args, **kwargs: P.kwargs) -> Callable[[Apply], Apply]:
-        new = made(*args, **kwargs)
-
-        def enter(apply: Apply) -> Apply:
-            REGISTRY[new.name] = replace(new, apply=apply)
-            return apply
-
-        return enter
-
-    return described
+    def __call__(self, apply: Apply) -> Apply:
+        """Enter it into the table, with the function that applies it."""
+        REGISTRY[self.name] = replace(self, apply=apply)
+        return apply
 
 
-# Enters a function into the table, with the fields of `Remedy`.
-remedy = _entering(Remedy)
+remedy = Remedy  # as a decorator
 
 
 def switch(read: Callable[[], T], write: Callable[[T], object], wanted: T) -> Undo:

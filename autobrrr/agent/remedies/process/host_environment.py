@@ -16,7 +16,6 @@ from ..registry import Option, Refused, Undo, remedy
 
 FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
     "/usr/local/lib",
     "/usr/lib64",
     "/usr/lib",

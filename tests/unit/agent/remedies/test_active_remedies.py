@@ -197,7 +197,7 @@ def test_a_class_that_is_not_allowed_is_refused_before_it_is_applied(switches: S
     with pytest.raises(Refused, match="its class is rounding on this job; --allow rounding, or a recipe"):
         active.apply(job, "a", {}, allowed=["bitwise"])
     assert (switches.log, active.arm, active.applied) == ([], 0, [])
-    assert active.apply(job, "a", {}, allowed=["bitwise", "rounding"]).cls == "rounding"
+    assert active.apply(job, "a", {}, allowed=["bitwise", "rounding"]).remedy.cls == "rounding"
 
 
 def test_what_is_on_for_optimizers_goes_on_for_one_that_comes_later(switches: Switches, job: Job) -> None:
@@ -260,7 +260,12 @@ def test_a_remedy_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> 
     )
     assert not active.watched
     applied = active.apply(job, "compile.a", {})
-    assert (applied.cls, active.watched, active.compiled, active.troubles()) == ("rounding", True, True, [])
+    assert (applied.remedy.cls, active.watched, active.compiled, active.troubles()) == (
+        "rounding",
+        True,
+        True,
+        [],
+    )
     said[0] = "compiled nine times"
     assert active.troubles() == [(applied, "compiled nine times")]
     active.undo(applied)
@@ -285,7 +290,7 @@ def test_remedies_of_the_recipe_outlive_the_session_with_what_they_need(switches
 def test_an_optimizer_that_comes_later_never_widens_the_class_that_was_told() -> None:
     loop, active = training("Adam"), ActiveRemedies(REGISTRY)
     applied = active.apply(loop.job, "optimizer.foreach", {}, allowed=["bitwise", "rounding"])
-    assert applied.cls == "bitwise"
+    assert applied.remedy.cls == "bitwise"
     late = nn.Linear(4, 4)
     another = torch.optim.NAdam(late.parameters())
     for _ in range(2):
