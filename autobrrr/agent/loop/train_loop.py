@@ -201,7 +201,7 @@ class TrainLoop:
             return None
         hot.flags |= ring_layout.EPOCH
         hot.poke()
-        return self.job.saw_iterator
+        return self.loader.found
 
     def fail(self, error: BaseException) -> None:
         """Our code failed: remove the agent at once. Training goes on, and gets what is its own."""

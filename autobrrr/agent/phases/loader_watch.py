@@ -1,14 +1,13 @@
 """The DataLoader as the training loop asks it for batches.
 
 In: calls of the iterator's `__next__` while it is patched, and of the loader's `__iter__`. Out: waiting time
-for the phase clock, the batch size, and the iterator itself (weakly), to look whether its prefetch queue is
-empty and whether an epoch begins.
+for the phase clock, the batch size, and the job's iterator, to look whether its prefetch queue is empty and
+whether an epoch begins.
 """
 
 from __future__ import annotations
 
 import functools
-import weakref
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -24,22 +23,20 @@ class LoaderWatch:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._iterator: weakref.ref[object] | None = None
         self.workers: int | None = None
         self.prefetch: int | None = None
         self.texts: deque[object] = deque(maxlen=8)  # of batches; nobody has looked into them yet
 
     def found(self, iterator: object | None) -> None:
-        """This is the iterator that training reads: seen when it was asked, or on the stack."""
-        if iterator is not None and (self._iterator is None or self._iterator() is not iterator):
-            self._iterator = weakref.ref(iterator)
+        """This is the iterator that training reads: seen when it was made or asked, or on the stack."""
+        if iterator is not None and iterator is not self._job.iterator:
             self._job.saw_iterator(iterator)
             self.workers = getattr(iterator, "_num_workers", None)
             self.prefetch = getattr(iterator, "_prefetch_factor", None)
 
     def is_unknown(self) -> bool:
         """Whether no iterator of training was seen yet, or it has ended with its epoch."""
-        return self._iterator is None or self._iterator() is None
+        return self._job.iterator is None
 
     def took(self, batch: object) -> None:
         """This batch has come from a loader."""
@@ -59,8 +56,7 @@ class LoaderWatch:
 
     def worker_pids(self) -> list[int]:
         """Processes that load for the iterator."""
-        iterator = self._iterator() if self._iterator is not None else None
-        workers = getattr(iterator, "_workers", None)
+        workers = getattr(self._job.iterator, "_workers", None)
         found = [getattr(getattr(each, "_popen", None), "pid", None) for each in list(workers or ())]
         return [pid for pid in found if type(pid) is int]
 
@@ -69,7 +65,7 @@ class LoaderWatch:
 
         Takes no lock of the loader's: a worker may be forked at this very moment.
         """
-        iterator = self._iterator() if self._iterator is not None else None
+        iterator = self._job.iterator
         if iterator is None or not self.workers:
             return None
         try:
