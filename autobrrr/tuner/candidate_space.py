@@ -203,7 +203,6 @@ def _may_be_tried(
     named = remedy.name in only
     return (
         _can_be_tried(remedy)
-        and remedy.undo_safe
         and remedy.cls in allowed
         and (named or not (only or (remedy.unproven and not unproven) or remedy.only_named))
     )

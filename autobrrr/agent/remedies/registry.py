@@ -129,7 +129,6 @@ class Remedy:
     cls: str  # exactness class
     doc: str  # one sentence
     apply: Apply = lambda job, options: lambda: None
-    undo_safe: bool = True  # can be undone in the middle of a run
     targets: tuple[str, ...] = ()  # what it sets: two remedies with one target are in conflict
     needs_steady: tuple[str, ...] = ()  # targets of others that must stay as they are while it is on
     options: tuple[Option, ...] = ()

@@ -14,7 +14,7 @@ from autobrrr.agent.live_torch.module_call_slot import SLOT
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.model_calls.call_layers import repeated_blocks
 from autobrrr.agent.remedies.registry import Refused, Undo
-from support.agent.remedies import Training, loop_of, picture, training
+from support.agent.remedies import UNDONE, Training, loop_of, picture, training
 from support.agent.remedy_models import Residual
 
 pytestmark = pytest.mark.integration
@@ -186,9 +186,7 @@ def test_the_kernel_of_attention_is_switched() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize(
-    "name", [each.name for each in REGISTRY.values() if each.unproven and each.undo_safe]
-)
+@pytest.mark.parametrize("name", [name for name, each in UNDONE.items() if each.unproven])
 def test_what_needs_a_gpu_is_refused_without_one(name: str) -> None:
     loop = training()
     before = picture(loop)

@@ -37,7 +37,7 @@ def _arguments(job: Job, name: str) -> dict[str, object]:
     return arguments
 
 
-_at_construction = partial(remedy, reach="relaunch", undo_safe=False)
+_at_construction = partial(remedy, reach="relaunch")
 
 
 @_at_construction(

@@ -66,7 +66,7 @@ def _is_set(job: Job, options: Mapping[str, object]) -> Undo:
     return lambda: None
 
 
-_at_start = partial(remedy, reach="relaunch", cls="bitwise", undo_safe=False)
+_at_start = partial(remedy, reach="relaunch", cls="bitwise")
 _at_start(
     "host.allocator",
     environment=preloaded_library,

@@ -56,7 +56,6 @@ def intra_op(job: Job, options: Mapping[str, object]) -> Undo:
     reach="relaunch",
     cls="bitwise",
     doc="Set how many operators may run beside each other, before the first one does.",
-    undo_safe=False,
     targets=("torch.num_interop_threads",),
     options=(Option(name="threads", kind="int", default=1, low=1, high=4096, doc="Number of such threads."),),
 )
