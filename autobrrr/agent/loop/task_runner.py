@@ -46,8 +46,8 @@ class Task(Protocol):
     def pending(self) -> bool:
         """After a cancel: something is left that only the training thread can take off."""
 
-    def at_boundary(self, boundary: Boundary) -> int | None:
-        """One slice of work; returns after how many steps to call again (>= 1), None when done."""
+    def at_boundary(self, boundary: Boundary) -> bool:
+        """One slice of work; whether it goes on at the next boundary."""
 
     def cancel(self) -> None:
         """Take everything off. On the training thread at a boundary, or on the agent's thread
@@ -77,7 +77,6 @@ class Measuring:
         self.cpu_ns = 0  # the training thread's own in both
         self.usual_ns = 0  # a step before the task began
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
-        self.at = NEVER  # the boundary of the next slice
         self._until_ns = NEVER  # when the instrumented step that is running is cut off
         self._cut = 0  # steps of this task that were
         self._just_cut = False
@@ -85,7 +84,6 @@ class Measuring:
 
     def begin(self, task: Task) -> None:
         """Run a task from the next boundary on."""
-        self.at = 0
         self._until_ns, self._cut, self._just_cut = NEVER, 0, False
         self.task = task
 
@@ -97,18 +95,17 @@ class Measuring:
             task.cancel()
 
     def slice(self, boundary: Boundary) -> bool:
-        """Run the slice that is due, if one is; True where the task is over with it."""
-        task = self.task
-        if task is None or boundary.seq < self.at:
+        """Run a slice of the task, if one is on; True where the task is over with it."""
+        task, goes_on = self.task, False
+        if task is None:
             return False
         began, cpu = self._clock(), self._cpu_clock()
         self._until_ns = NEVER
         try:
             self._look_back(task, boundary)
-            after = task.at_boundary(boundary)
+            goes_on = task.at_boundary(boundary)
         except Exception as error:  # the task ends, training goes on
             task.cancel()
-            after = None
             self._emit(given_up(task, error))
             self.unfinished = task if task.pending else None
             if raised_by_handler(error):
@@ -116,12 +113,10 @@ class Measuring:
         ended = self._clock()
         self.spent_ns += ended - began
         self.cpu_ns += self._cpu_clock() - cpu
-        if after is not None:
+        if goes_on:
             self._until_ns = ended + self._limit_ns if boundary.mark & INSTRUMENTED else NEVER
-            self.at = boundary.seq + max(1, after)
             return False
         self.task = None
-        self.at = NEVER
         return True
 
     @property

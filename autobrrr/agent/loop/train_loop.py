@@ -507,12 +507,11 @@ class TrainLoop:
 
     def _plain_steps(self, *, sample: bool) -> int:
         """How many steps from here on need nothing but a note of their end."""
-        if sample or self.hot.flags or self.steps.settling or self.roots.searching or self._expectant:
+        busy = self.measuring.task is not None or self.roots.searching
+        if sample or self.hot.flags or self.steps.settling or busy or self._expectant:
             return 0
         seq = self.hot.seq
-        measuring = self.measuring
-        until = measuring.at - 1 if measuring.task is not None else self.bursts.look_at(seq)
-        until = min(until, self.stamps.look_at(seq))
+        until = min(self.bursts.look_at(seq), self.stamps.look_at(seq))
         fresh_ns = BRISK_NS if self._looked_at_ns < self._brisk_until_ns else FRESH_NS
         most = MOST_PLAIN if self.stamps.active else MOST_NOTES
         return max(0, min(until - seq, most, fresh_ns // max(1, self.step_ns)))

@@ -142,7 +142,7 @@ class CollectiveTask:
         self._called: list[Called] = []
         self._last_step: _Step | None = None  # whose gradients DDP will tell of in the next one
 
-    def at_boundary(self, boundary: Boundary) -> int | None:
+    def at_boundary(self, boundary: Boundary) -> bool:
         """One step further."""
         if self._calls is None:
             self._begin(boundary)
@@ -150,14 +150,14 @@ class CollectiveTask:
             self._note(boundary, self._calls.take())
         if len(self._own) >= self._wanted:
             self._finish()
-            return None
+            return False
         self._boundaries += 1
         if self._boundaries > MOST_WAITED * self._wanted:
             reduced = " in which gradients were reduced" if self._parallel is not None else ""
             raise Abstain(f"no ordinary steps{reduced}")
         boundary.sample = True  # a call is booked on the phase that it is made in
         self._last = (time.thread_time_ns(), run_delay_ns(self._loop.train_tid))
-        return 1
+        return True
 
     def cancel(self) -> None:
         """Put DDP's clock back to its usual pace, take the patches off."""

@@ -58,7 +58,7 @@ class HostSlackTask:
         self._tries = 0
         self._awaited, self._until_ns = 0, 0
 
-    def at_boundary(self, boundary: Boundary) -> int | None:
+    def at_boundary(self, boundary: Boundary) -> bool:
         """One step further."""
         self._loop.hooks.before_backward = None
         if self._source is None:
@@ -73,7 +73,7 @@ class HostSlackTask:
             if self._tries > MOST_TRIES * 2 * len(HOLDS):
                 raise Abstain("no ordinary steps: all had an evaluation, a skipped update or a change")
             self._next(boundary)
-            return 1
+            return True
         return self._finish(boundary)
 
     def cancel(self) -> None:
@@ -134,7 +134,7 @@ class HostSlackTask:
         after.record(stream)
         hold.before, hold.after, hold.held_ns = before, after, held
 
-    def _finish(self, boundary: Boundary) -> int | None:
+    def _finish(self, boundary: Boundary) -> bool:
         """Wait, without holding anything up, until the device has come to the last of these steps."""
         kept = self._loop.stamps.kept or {}
         wanted = {hold.seq for hold in self._done} | {
@@ -149,11 +149,11 @@ class HostSlackTask:
             self._awaited += 1
             if self._awaited > AWAIT_STEPS and self._clock() > self._until_ns:
                 raise Abstain("the device stamped too few of the steps")
-            return 1
+            return True
         holds = [told for hold in self._done if (told := _told(hold, kept)) is not None]
         self.cancel()
         self._emit({"event": "slack", "slack": {"status": "ok", "hold_ns": self._hold_ns, "holds": holds}})
-        return None
+        return False
 
 
 def _told(hold: HeldStep, stamped: dict[int, int]) -> dict[str, object] | None:

@@ -81,14 +81,14 @@ class WindowTask:
         """The profiler is still on: only the training thread can switch it off."""
         return self._watch.on
 
-    def at_boundary(self, boundary: Boundary) -> int | None:
+    def at_boundary(self, boundary: Boundary) -> bool:
         """One step further."""
         if capturing(self._loop.torch):
             # Nothing may wait for the device now, and what is captured does not run.
             if self._watch.on:
                 self._ended = "the job captured a CUDA graph in it"
             self._waited += 1
-            return 1
+            return True
         if self._ended is not None:
             raise Abstain(self._ended)
         if not self._begun:
@@ -102,7 +102,7 @@ class WindowTask:
                 raise Abstain("no ordinary steps: all had an evaluation, a skipped update or a change")
             if len(self._plain_ns) >= self._steps:
                 self._switch_on(boundary)
-            return 1
+            return True
         if not self._watch.on:
             raise Abstain(GAVE_WAY)
         if boundary.last_flags & UNUSABLE:
@@ -111,9 +111,9 @@ class WindowTask:
         boundary.mark |= ring_layout.TRACED
         if len(self._profiled_ns) <= self._steps:
             boundary.sample = True
-            return 1
+            return True
         self._finish()
-        return None
+        return False
 
     def cancel(self) -> None:
         """Switch the profiler off; it stays on until the next boundary if this is another thread."""

@@ -80,13 +80,13 @@ class TraceTask:
         """Something is on that only the training thread can switch off."""
         return self._watch.on
 
-    def at_boundary(self, boundary: Boundary) -> int | None:
+    def at_boundary(self, boundary: Boundary) -> bool:
         """Ends what the last step was, begins what the next one is."""
         kind, self._kind, self._loop.phases.traced = self._kind, "", False
         recorded = False
         calls, self._calls = self._calls, self._torch.autograd._get_sequence_nr()
         if calls is None:
-            return 1  # the next step is counted
+            return True  # the next step is counted
         if kind:
             found = self._watch.end()
             # A record shows no times: hooks that are being put on leave it as it is.
@@ -105,14 +105,14 @@ class TraceTask:
         done = every.enough(self._steps)
         if recorded or (done and self._records >= RECORD_TRIES):
             self._finish("" if recorded else "no ordinary step could be recorded")
-            return None
+            return False
         if done and (paused_ns > MORE_PAUSE_NS or not self._worth_more(every)):
             nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)
             try:
                 _check_price(nodes * NODE_NS, boundary.last_step_ns)
             except Abstain as why:
                 self._finish(str(why))
-                return None
+                return False
             if not self._records and boundary.last_step_ns > SLOW_STEP_NS:
                 self._emit({"event": "tracing", "tracing": self._found()})  # the record takes a step more
             self._records += 1
@@ -123,7 +123,7 @@ class TraceTask:
             kinds = ("timed", "phases") if boundary.last_step_ns > SLOW_STEP_NS else SHORT_STEPS
             self._begin(kinds[self._turn % len(kinds)], boundary)
             self._turn += 1
-        return 1
+        return True
 
     def cancel(self) -> None:
         """Switch everything off; what is on stays on until the next step, if this is another thread."""

@@ -28,10 +28,10 @@ class Slices:
         self._clock, self.left = clock, 2
         self.cancelled = 0
 
-    def at_boundary(self, boundary: Boundary) -> int | None:
+    def at_boundary(self, boundary: Boundary) -> bool:
         self._clock[0] += 5
         self.left -= 1
-        return 1 if self.left else None
+        return self.left > 0
 
     def cancel(self) -> None:
         self.cancelled += 1
@@ -153,13 +153,13 @@ class Witnesses:
     def __init__(self, loop: TrainLoop) -> None:
         self._loop, self._on = loop, list[Patch]()
 
-    def at_boundary(self, boundary: Boundary) -> int | None:
+    def at_boundary(self, boundary: Boundary) -> bool:
         self.cancel()
         if self._loop.roots.searching:
-            return None
+            return False
         self._on += patched(torch, "compile", first(lambda *_, **__: None))
         self._loop.roots.begin(get_ident())
-        return 1
+        return True
 
     def cancel(self) -> None:
         take_off_all(self._on)

@@ -61,7 +61,7 @@ def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
     monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every: False)
     kinds = list[str]()
     at = boundary()
-    while task.at_boundary(at) is not None:
+    while task.at_boundary(at):
         kinds.append(task._kind)
         assert bool(at.mark & ring_layout.TRACED) == (task._kind in ("timed", "recorded"))
         torch.ones(4) + 1
@@ -91,7 +91,7 @@ def test_a_step_whose_record_would_hold_training_up_is_not_recorded(
 ) -> None:
     monkeypatch.setattr(traced_steps, "NODE_NS", 1 << 40)
     monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every: False)
-    while task.at_boundary(boundary()) is not None:
+    while task.at_boundary(boundary()):
         torch.ones(4) + 1
     assert [event["event"] for event in told] == ["traced", "recorded"]
     assert "would pause training for about" in str(told[1])
