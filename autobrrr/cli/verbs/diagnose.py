@@ -16,9 +16,9 @@ from autobrrr.client.diagnosing import DiagnosisOptions
 from autobrrr.client.each_rank import as_one, diagnosed_ranks
 from autobrrr.errors import EXIT_DONE
 from autobrrr.records import Diagnosis, to_json
+from autobrrr.report.next_step import after_diagnosis
 from autobrrr.report.page_text import parts_text
 from autobrrr.report.pages.diagnosis_parts import ranks_table, sweep_parts, window_parts
-from autobrrr.report.text.next_step import after_diagnosis
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.sidecar.process.session_options import Sweep
 

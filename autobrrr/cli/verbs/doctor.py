@@ -16,7 +16,7 @@ from autobrrr.cli.verb_arguments import process_number
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, DoctorCheck
-from autobrrr.report.text.next_step import after_checks
+from autobrrr.report.next_step import after_checks
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 

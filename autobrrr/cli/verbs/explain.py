@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from autobrrr.agent.remedies.families import REGISTRY
     from autobrrr.diagnosis.glossary import EXPLANATIONS, KINDS  # not for --help: it brings numpy
-    from autobrrr.report.text.next_step import after_explanation
+    from autobrrr.report.next_step import after_explanation
 
     if not args.word:
         show(listing(EXPLANATIONS, KINDS))

@@ -25,8 +25,8 @@ from autobrrr.machine import kernel_text, procfs
 from autobrrr.quantities import duration_words
 from autobrrr.records import SCHEMA, JobLine
 from autobrrr.report import page_model
+from autobrrr.report.next_step import after_listing
 from autobrrr.report.page_text import table_text
-from autobrrr.report.text.next_step import after_listing
 from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way, passed_over
 
 USER_OF = "AUTOBRRR_USER_OF"  # in the environment of such an `ls`: a job of the user that it becomes

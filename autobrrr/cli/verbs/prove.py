@@ -196,8 +196,8 @@ def _gate(text: str) -> float:
 
 
 def _write(args: argparse.Namespace, proof: Proof) -> None:
+    from autobrrr.report.next_step import after_proof
     from autobrrr.report.pages.proof_page import proof_junit, proof_markdown, proof_page
-    from autobrrr.report.text.next_step import after_proof
 
     for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit)):
         if file is not None:

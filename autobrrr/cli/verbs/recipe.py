@@ -38,7 +38,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from autobrrr import recipe
     from autobrrr.recipe.recipe_schema import json_schema, template
-    from autobrrr.report.text.next_step import started_with
+    from autobrrr.report.next_step import started_with
 
     if args.action == "ls":
         _list(as_json=args.json)

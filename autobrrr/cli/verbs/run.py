@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             return code
         # These bring records, which --help need not.
         from autobrrr.attach.job_roles import is_launcher_command
-        from autobrrr.report.text.next_step import after_run
+        from autobrrr.report.next_step import after_run
         from autobrrr.report.text.run_text import speed_reached
 
         reached = speed_reached(told.step_ns, order.evidence)

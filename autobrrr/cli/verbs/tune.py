@@ -34,8 +34,8 @@ from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.records import Advice, ExactnessClass, TuneProgress, Tuning, to_json
 from autobrrr.records.session_requests import OwnSession, TakeSnapshot, TuneRequest
+from autobrrr.report.next_step import after_tuning
 from autobrrr.report.pages.tuning_parts import beyond, progress_line, trial_line, tuning_text
-from autobrrr.report.text.next_step import after_tuning
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.told_to_end import stopped_in_order
 

@@ -17,10 +17,10 @@ from autobrrr.records import NAMES_NOBODY, Diagnosis, Tuning, how_sure, limited_
 from autobrrr.records.busy_words import busy_words
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
+from autobrrr.report.next_step import proving, started_with, to_start_with, to_try
 from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, glossary, ledger_table, signals_words
 from autobrrr.report.pages.tuning_parts import tuning_section
 from autobrrr.report.past_session import PastSession, SessionData, SlowMoment, TimelineBand
-from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
 
 UNSAVED = "fast.toml"  # for a recipe that the session did not write
 MOST_SLOW, MOST_TEXT = 15, 5  # slow steps on a page, in a text

@@ -10,8 +10,8 @@ from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.report import page_model as pm
+from autobrrr.report.next_step import proving
 from autobrrr.report.page_text import section_text
-from autobrrr.report.text.next_step import proving
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
 TRIAL_HEADS = (

@@ -11,7 +11,7 @@ from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Chosen, Measured
 from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, NoClaim, Reach, Tuning
 from autobrrr.records.busy_words import decide_words
-from autobrrr.report.text.next_step import (
+from autobrrr.report.next_step import (
     after_checks,
     after_diagnosis,
     after_explanation,

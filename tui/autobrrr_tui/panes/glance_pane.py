@@ -19,10 +19,10 @@ from autobrrr.records import Advice, Diagnosis, LateRank, NoClaim, RankLine, Tun
 from autobrrr.records.busy_words import BUSY_AT, busy_words, decide_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.rank_records import late_words, straggler_words
+from autobrrr.report.next_step import STARTED, at_next_start, to_start_with, to_try
 from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
 from autobrrr.report.page_text import bar_rows, table_rows
 from autobrrr.report.pages.diagnosis_parts import evidence_table, phase_shares, ranks_table, signals_words
-from autobrrr.report.text.next_step import STARTED, at_next_start, to_start_with, to_try
 from autobrrr.report.text_bars import flowed, sparkline
 from autobrrr.report.text_rows import (
     BLANK,
