@@ -5,27 +5,17 @@ In: the graphs that a remedy has shown. What is compiled runs nowhere but in the
 
 from __future__ import annotations
 
-import os
 import subprocess
 import threading
 
 import msgspec
 
 from autobrrr.sidecar.process.job_program import NotRun, run_beside
-from autobrrr.sidecar.session.window_reader import no_trace
 
 MODULES = (".op_replay.fill_cache",)
 TIMEOUT_S = 600.0
 FILE_BYTES = 1 << 30  # precompiled headers take 100 MiB
 ENDS_S = 5.0
-
-
-def graphs_in(fd: int) -> bytes | str:
-    """What a file holds that came out of the job, or why it is not read; the file is closed."""
-    try:
-        return no_trace(fd) or os.pread(fd, os.fstat(fd).st_size, 0)
-    finally:
-        os.close(fd)
 
 
 class CacheFiller:

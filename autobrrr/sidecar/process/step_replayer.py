@@ -8,7 +8,6 @@ job's user, below everything in priority.
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from autobrrr.machine import procfs
 from autobrrr.records import OpWork, ShadowProbe
 from autobrrr.records.record_base import Record, as_record
 from autobrrr.sidecar.process.job_program import NotRun, run_beside
-from autobrrr.sidecar.session.window_reader import Call, no_trace
+from autobrrr.sidecar.sockets.socket_frames import content
 
 MODULES = (  # each after what it imports
     ".agent.wire.recording",
@@ -45,6 +44,7 @@ class StepReplay(Record, frozen=True, kw_only=True):
     probe: ShadowProbe | None = None
 
 
+Call = Callable[[Callable[[], None]], object]
 OnReplay = Callable[[StepReplay], None]
 Replay = Callable[[Mapping[str, object], int | None, OnReplay], None]
 Handed = tuple[bytes, OnReplay]  # a recording
@@ -79,19 +79,14 @@ class StepReplayer:
 
     def __call__(self, told: Mapping[str, object], fd: int | None, done: OnReplay) -> None:
         """Replay what lies behind `fd`, which is closed; `done` gets the answer later."""
-        try:
-            if self._replaying:  # one at a time: an agent may send as many as it likes
-                return
-            why = told.get("why", "the step's record did not come with it")
-            refusal = str(why) if fd is None or told.get("status") != "ok" else no_trace(fd)
-            if fd is None or refusal is not None:
-                self.expect(False)
-                done(_abstained(str(refusal)))
-                return
-            recording = os.pread(fd, os.fstat(fd).st_size, 0)
-        finally:
-            if fd is not None:
-                os.close(fd)
+        why = str(told.get("why", "the step's record did not come with it"))
+        recording = why if fd is None else content(fd)
+        if self._replaying:  # one at a time: an agent may send as many as it likes
+            return
+        if isinstance(recording, str) or told.get("status") != "ok":
+            self.expect(False)
+            done(_abstained(recording if isinstance(recording, str) else why))
+            return
         self.expect(True)
         self._replaying = True
         if self._handed is not None:

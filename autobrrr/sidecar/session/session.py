@@ -34,7 +34,6 @@ from autobrrr.records import (
 )
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
-from autobrrr.sidecar.process.cache_filler import graphs_in
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, State
 from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
 from autobrrr.sidecar.session.collected import Collected
@@ -44,7 +43,7 @@ from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.snapshot import snapshot
 from autobrrr.sidecar.session.window_reader import Read, told_window
-from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, said
+from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, content, said
 
 SECOND_NS = 1_000_000_000
 JUDGE_EVERY_NS = 2 * SECOND_NS
@@ -196,7 +195,7 @@ class Session:
                 self.replay(told if isinstance(told, dict) else {}, file, self._took_replay)
                 return
             if name == "graphs":
-                self._graphs = str(event.get("why")) if file is None else graphs_in(file)
+                self._graphs = str(event.get("why")) if file is None else content(file)
                 return
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:

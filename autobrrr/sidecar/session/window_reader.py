@@ -15,14 +15,14 @@ import msgspec
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import ProfilerWindow, Verdict, WindowGaps, WindowOp
+from autobrrr.sidecar.process.step_replayer import Call
+from autobrrr.sidecar.sockets.socket_frames import MOST_FILE_BYTES
 
 TOP_OPS = 40
 JUDGED = (  # of an analysis, what a verdict says
     *("regime", "confidence", "reason", "shares", "evidence", "decide_with"),
     *("limit", "limit_confidence", "limit_reason"),
 )
-MOST_BYTES = 256 << 20  # as the agent has it; of what is packed, and unpacked
-Call = Callable[[Callable[[], None]], object]
 OnWindow = Callable[[ProfilerWindow], None]
 Read = Callable[[ProfilerWindow, int | None, OnWindow], None]
 
@@ -69,10 +69,10 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
     from autobrrr.trace.trace_analysis import analyse_trace
 
     try:
-        refusal = no_trace(fd)
-        if refusal is not None:
-            return _abstained(refusal)
-        trace = read_trace(TraceFile(name="profiler window", path=None, fd=fd, most_bytes=MOST_BYTES))
+        size = os.fstat(fd).st_size
+        if size > MOST_FILE_BYTES:
+            return _abstained(f"its trace has {size} bytes")
+        trace = read_trace(TraceFile(name="profiler window", path=None, fd=fd, most_bytes=MOST_FILE_BYTES))
     finally:
         _close(fd)
     analysis = analyse_trace(trace)
@@ -107,12 +107,6 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
         ],
         verdict=verdict,
     )
-
-
-def no_trace(fd: int) -> str | None:
-    """Why what came out of the job is not even looked at."""
-    size = os.fstat(fd).st_size
-    return f"its trace has {size} bytes" if size > MOST_BYTES else None
 
 
 def _close(fd: int | None) -> None:

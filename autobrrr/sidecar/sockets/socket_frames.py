@@ -23,6 +23,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.readable import fields, spoken
 
 MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
+MOST_FILE_BYTES = 256 << 20  # as the agent has it, of one file
 _LENGTH = struct.Struct(">I")
 _READ_BYTES = 1 << 16
 _FDS = 4  # at most, with one read
@@ -262,6 +263,15 @@ class AgentLink:
         waiting, self._waiting = self._waiting, {}
         for on_reply in waiting.values():
             on_reply(_link_lost())
+
+
+def content(fd: int) -> bytes | str:
+    """What a file holds that came out of the job, or why it is not read; the file is closed."""
+    try:
+        size = os.fstat(fd).st_size
+        return os.pread(fd, size, 0) if size <= MOST_FILE_BYTES else f"it came with {size} bytes"
+    finally:
+        os.close(fd)
 
 
 def said(message: Heard, name: str, otherwise: str = "no reason given") -> str:

@@ -25,9 +25,9 @@ from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, highest
 from autobrrr.records.wire_answers import ActiveRemedy, RemedyOutcome
 from autobrrr.sidecar.process.cache_filler import CacheFiller
+from autobrrr.sidecar.process.step_replayer import Call
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.session.window_reader import Call
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice, allowed_classes, allows_unproven
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, SwitchedOn, durations_ns

@@ -24,8 +24,8 @@ from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.events import Event
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, RemedyOutcome, TuneFailed
+from autobrrr.sidecar.process.step_replayer import Call
 from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.session.window_reader import Call
 from autobrrr.sidecar.sockets.socket_frames import ClientConnection
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.tuner.candidate_space import allowed_classes

@@ -12,15 +12,14 @@ import pytest
 pytestmark = pytest.mark.integration
 
 JOB = """
-import os, sys, time, torch
+import os, sys, time, torch, torch._functorch.config
 from torch import nn
 from autobrrr.agent.remedies.compile.cache_graphs import CacheGraphs
-from autobrrr.sidecar.process.cache_filler import CacheFiller, graphs_in
+from autobrrr.sidecar.process.cache_filler import CacheFiller
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-import torch._functorch.config as functorch
-functorch.force_non_lazy_backward_lowering = True  # as the remedy does
+torch._functorch.config.force_non_lazy_backward_lowering = True  # as the remedy does
 model = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.BatchNorm1d(16), nn.Dropout(0.1))
 batch, options = torch.randn(8, 16), {"fallback_random": True}
 model(batch).sum().backward()  # a job has gradients
@@ -33,7 +32,7 @@ with torch.autocast("cpu", torch.bfloat16):
     torch.compile(call, backend=graphs)(model, batch).sum().backward()
     event, fd = graphs.sent()
     assert event == {"event": "graphs", "fd": True}, event
-    filler = CacheFiller(os.getpid(), graphs_in(fd))
+    filler = CacheFiller(os.getpid(), os.pread(fd, 1 << 28, 0))
     while not filler.done():
         time.sleep(0.1)
     assert filler.why is None, filler.why
