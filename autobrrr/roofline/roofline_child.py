@@ -10,7 +10,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -31,8 +31,7 @@ from autobrrr.roofline.roofline_records import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class Experiment(NamedTuple):
     """One entry of the table; `measure` gives the fields of `Roofline` that it finds."""
 
     name: str
@@ -41,20 +40,17 @@ class Experiment:
     expected_s: float  # with a warm compile cache, for the progress bar
 
 
-EXPERIMENTS = tuple(
-    Experiment(name=name, title=title, measure=measure, expected_s=expected_s)
-    for name, title, measure, expected_s in (
-        ("python_adds", "additions in Python", plain_rates.python_adds, 0.1),
-        ("torch_ops", "additions of one-element tensors", plain_rates.torch_ops, 0.3),
-        ("launches", "kernel launches", plain_rates.launches, 0.3),
-        ("bandwidth", "copy and triad", plain_rates.bandwidth, 1.0),
-        ("matmul_sizes", "square matmuls", plain_rates.matmul_sizes, 3.0),
-        ("repeat_sweep", "x * 2, repeated and fused", fused_passes.repeat_sweep, 8.0),
-        ("multiply_add", "vector units with and without multiply-add", fused_passes.multiply_add, 2.0),
-        ("cosine_fusion", "x.cos().cos(), fused and not", fused_passes.cosine_fusion, 2.0),
-        ("activations", "gelu against relu", fused_passes.activations, 1.5),
-        ("flame", "one addition, taken apart", plain_rates.flame, 1.0),
-    )
+EXPERIMENTS = (
+    Experiment("python_adds", "additions in Python", plain_rates.python_adds, 0.1),
+    Experiment("torch_ops", "additions of one-element tensors", plain_rates.torch_ops, 0.3),
+    Experiment("launches", "kernel launches", plain_rates.launches, 0.3),
+    Experiment("bandwidth", "copy and triad", plain_rates.bandwidth, 1.0),
+    Experiment("matmul_sizes", "square matmuls", plain_rates.matmul_sizes, 3.0),
+    Experiment("repeat_sweep", "x * 2, repeated and fused", fused_passes.repeat_sweep, 8.0),
+    Experiment("multiply_add", "vector units with and without multiply-add", fused_passes.multiply_add, 2.0),
+    Experiment("cosine_fusion", "x.cos().cos(), fused and not", fused_passes.cosine_fusion, 2.0),
+    Experiment("activations", "gelu against relu", fused_passes.activations, 1.5),
+    Experiment("flame", "one addition, taken apart", plain_rates.flame, 1.0),
 )
 
 

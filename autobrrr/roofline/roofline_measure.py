@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -79,10 +80,13 @@ def _part(progress: Progress, index: int, parts: int, threads: int) -> Progress:
 
 
 def _ask(asked: RooflineRequest, cache: Path, progress: Progress) -> Roofline:
-    env = {**own_modules.environment(), "OMP_NUM_THREADS": str(asked.threads)}
+    compiled = cache / "roofline" / "compiled"
+    with suppress(OSError):  # then nothing is compiled: below /tmp others may have put headers for torch
+        paths.make_closed(compiled)
+    env = {**own_modules.environment(), "OMP_NUM_THREADS": str(asked.threads), "TMPDIR": str(compiled)}
     for name in ("MKL_NUM_THREADS", "MKL_DYNAMIC", "OMP_DYNAMIC"):
         env.pop(name, None)
-    env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "roofline" / "compiled"))
+    env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled))
     env["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of compilers that would outlive or disturb us
     words = own_modules.command("autobrrr.roofline.roofline_child", msgspec.json.encode(asked).decode())
     with (

@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that all can run"),
 ]
 USER = 23456
-USERS = (USER,)
 PROGRAM = Path(__file__).parents[2] / "support" / "processes" / "hostile_process.py"
 
 
@@ -30,8 +29,7 @@ PROGRAM = Path(__file__).parents[2] / "support" / "processes" / "hostile_process
 def nothing_stays() -> Iterator[None]:
     """A user without a home has caches and logs in /tmp."""
     yield
-    for user in USERS:
-        shutil.rmtree(f"/tmp/autobrrr-{user}", ignore_errors=True)
+    shutil.rmtree(f"/tmp/autobrrr-{USER}", ignore_errors=True)
 
 
 @pytest.fixture

@@ -253,6 +253,9 @@ def test_repeated_blocks_share_one_graph() -> None:
 
 def test_what_can_not_work_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = training()
+    monkeypatch.setattr(os, "lstat", lambda path: os.stat_result((0o40777, 1, 1, 2, 4711, *[0] * 5)))
+    with pytest.raises(Refused, match="belongs to uid 4711"):
+        switched_on(loop)
     monkeypatch.setenv("CXX", "/nonexistent/g++")
     with pytest.raises(Refused, match=r"no C\+\+ compiler"):
         switched_on(loop)

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from importlib import import_module
 from time import perf_counter_ns
@@ -87,6 +87,9 @@ _compiling = partial(
     cls="rounding",
     targets=TARGET,
     needs_steady=STEADY,
+    options=(DYNAMIC,),
+    warm_up_steps=WARM_UP_STEPS,
+    takes=one_more_step,
     release=_release,
     host_takes=_compiler_bytes,
 )
@@ -102,11 +105,8 @@ _compiling(
     "compile.default",
     treats=("overhead", "memory", "underfilled"),
     doc="Compile the model with torch.compile: fused kernels, few calls from Python.",
-    options=(DYNAMIC,),
-    warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S,
     beside_s=BESIDE_S,
-    takes=one_more_step,
 )(partial(_whole, "default"))
 
 
@@ -114,11 +114,8 @@ _compiling(
     "compile.regional",
     treats=("overhead", "memory", "underfilled"),
     doc="Compile only the blocks that the model repeats: once for all of them, in a fraction of the time.",
-    options=(DYNAMIC,),
-    warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S / 2,
     beside_s=BESIDE_S,
-    takes=one_more_step,
 )
 def regional(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, repeated_blocks(trained_roots(job)), options, "default")
@@ -128,6 +125,7 @@ _compiling(
     "compile.reduce_overhead",
     treats=("overhead",),
     doc="Compile the model and replay it as CUDA graphs: no launches from Python at all.",
+    options=(),
     needs=("cuda",),
     unproven=True,
     warm_up_steps=2 * WARM_UP_STEPS,
@@ -138,12 +136,9 @@ _compiling(
     "compile.max_autotune",
     treats=("compute", "memory"),
     doc="Compile the model and try several kernels for each matrix product: takes minutes.",
-    options=(DYNAMIC,),
     needs=("cuda",),
     unproven=True,
-    warm_up_steps=WARM_UP_STEPS,
     price_s=6 * PRICE_S,
-    takes=one_more_step,
 )(partial(_whole, "max-autotune-no-cudagraphs"))
 
 
@@ -152,6 +147,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     dynamic = True if options.get("dynamic") is True else None
     if "cpu" in device_types(modules):
         _refuse_without_tools()
+    _refuse_strangers_cache()
     if (file := second_order_file(sys.modules)) is not None:
         raise Refused(f"{file} differentiates gradients again (create_graph), which compiled code can't")
     if not _BEFORE:
@@ -312,6 +308,16 @@ def _refuse_without_tools() -> None:
         raise Refused(f"there is no C++ compiler ({compiler}) to compile kernels with")
     if not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
         raise Refused("Python.h is missing (the package python3-dev), so kernels can't be compiled")
+
+
+def _refuse_strangers_cache() -> None:
+    """Refuse where another user has taken the name of torch's folder below `/tmp`: what lies there is run."""
+    codecache = import_module("torch._inductor.codecache")
+    folder = getattr(codecache, "default_cache_dir", codecache.cache_dir)()  # has headers whatever is chosen
+    with suppress(OSError):
+        os.makedirs(folder)  # from here on nobody else can
+    if os.path.lexists(folder) and (owner := os.lstat(folder).st_uid) not in (0, os.geteuid()):
+        raise Refused(f"{folder}, out of which torch runs code, belongs to uid {owner}")
 
 
 def second_order_file(modules: Mapping[str, ModuleType]) -> str | None:

@@ -22,15 +22,7 @@ from ..registry import Option, Refused, Undo, remedy, switch
     cls="rounding",
     doc="Set the number of threads inside one operator on the CPU.",
     targets=("torch.num_threads",),
-    options=(
-        Option(
-            name="threads",
-            kind="int",
-            low=1,
-            high=4096,
-            doc="Number of threads; as many as there are physical cores where it is left out.",
-        ),
-    ),
+    options=(Option(name="threads", kind="int", low=1, high=4096, doc="Default: the physical cores."),),
 )
 def intra_op(job: Job, options: Mapping[str, object]) -> Undo:
     wanted = int(str(options.get("threads") or physical_cores()))
