@@ -90,7 +90,7 @@ def has_our_walls(pid: int, proc: Path = procfs.PROC) -> bool:
         return False
     return (
         bool(theirs)
-        and all(theirs.get(name) == ours.get(name) for name in ("Seccomp", "CapBnd"))
+        and all(theirs.get(name) == ours.get(name) for name in ("Seccomp", "Seccomp_filters", "CapBnd"))
         and theirs.get("NoNewPrivs", "0") <= ours.get("NoNewPrivs", "0")
         and _label(pid, proc) == _label(os.getpid(), proc)
         and all(_namespace(pid, kind, proc) == _namespace(os.getpid(), kind, proc) for kind in _WALLS)
