@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import json
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
-from autobrrr import api, paths
+from autobrrr import api, own_modules, paths
 from autobrrr.cli.terminal_screen import logged_session
 from autobrrr.cli.verbs import ls
 from autobrrr.diagnosis.glossary import explained
@@ -116,7 +115,7 @@ async def prove(before: str, after: str, for_s: float = 120.0, allow: str | None
     words = ["--json", "--for", f"{_bounded(for_s):f}s", "--before", before, "--after", after]
     words += [] if allow is None else ["--allow", allow]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "autobrrr", "prove", *words),
+        *own_modules.command("autobrrr", "prove", *words),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
