@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from autobrrr.tuner.ab_blocks import LongBlocks
 from autobrrr.tuner.candidate_space import Choice
@@ -11,32 +11,25 @@ from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 
 Arm = tuple[Choice, ...]
 SWITCH_ATTEMPTS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmRemedy:
-    """A choice that is on."""
-
-    choice: Choice
-    token: int
+NONE_ON: Mapping[Choice, int] = MappingProxyType({})
 
 
 class ArmSwitch:
     """The remedies of one job.
 
     Args:
-        on: Remedies that are on already, oldest first.
+        on: Remedies that are on already, oldest first, with their tokens.
     """
 
-    def __init__(self, bench: JobUnderTest, on: Sequence[ArmRemedy] = ()) -> None:
+    def __init__(self, bench: JobUnderTest, on: Mapping[Choice, int] = NONE_ON) -> None:
         self._bench = bench
-        self._on = list(on)
+        self._on = dict(on)
         self.lost: dict[Choice, str] = {}
         self.usual = LongBlocks()
-        self.warm: set[Choice] = {applied.choice for applied in on}  # have been on for some steps
+        self.warm = set(on)  # have been on for some steps
 
     @property
-    def active(self) -> tuple[ArmRemedy, ...]:
+    def active(self) -> Arm:
         """What is on, oldest first."""
         return tuple(self._on)
 
@@ -52,14 +45,13 @@ class ArmSwitch:
         """
         self._drop_lost()
         seq = None
-        for applied in reversed(self._on[:]):
-            if applied.choice not in arm:
-                seq = self._bench.undo(applied.token)
-                self._on.remove(applied)
-        present = {applied.choice for applied in self._on}
+        for choice, token in reversed(list(self._on.items())):
+            if choice not in arm:
+                seq = self._bench.undo(token)
+                del self._on[choice]
         refusals: list[NotApplied] = []
         for choice in arm:
-            if choice not in present:
+            if choice not in self._on:
                 try:
                     seq = self._apply(choice)
                 except NotApplied as refused:
@@ -87,21 +79,20 @@ class ArmSwitch:
                 why = str(lost)
             except NotApplied as refused:
                 why = str(refused)
-                on = {applied.choice for applied in self._on}
                 refusal = f"could not be applied again: {why}"
-                gone |= {each: refusal for each in arm if each not in (*on, *gone)}
+                gone |= {each: refusal for each in arm if each not in (*self._on, *gone)}
         raise RemedyLost(why)
 
     def _apply(self, choice: Choice) -> int:
         applied = self._bench.apply(choice.remedy, choice.settings)
         self.lost.pop(choice, None)
-        self._on.append(ArmRemedy(choice=choice, token=applied.token))
+        self._on[choice] = applied.token
         return applied.seq
 
     def _drop_lost(self) -> None:
         lost = self._bench.lost()
-        gone = [applied for applied in self._on if applied.token in lost]
+        gone = {choice: lost[token] for choice, token in self._on.items() if token in lost}
         if gone:
-            self._on = [applied for applied in self._on if applied.token not in lost]
-            self.lost.update({applied.choice: lost[applied.token] for applied in gone})
-            raise RemedyLost("; ".join(f"{applied.choice.label}: {lost[applied.token]}" for applied in gone))
+            self._on = {choice: token for choice, token in self._on.items() if choice not in gone}
+            self.lost.update(gone)
+            raise RemedyLost("; ".join(f"{choice.label}: {why}" for choice, why in gone.items()))

@@ -7,7 +7,7 @@ Out: candidates, the most promising first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from autobrrr.agent.remedies.families import REGISTRY
@@ -26,10 +26,12 @@ USUAL_ORDER = ("threads.intra_op", "optimizer.fused", "optimizer.foreach")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A remedy with its options."""
+    """A remedy with its options, and what the diagnosis expects of it, which makes no other choice of it."""
 
     remedy: str
     options: tuple[tuple[str, object], ...] = ()
+    predicted: float | None = field(default=None, compare=False)  # factor on speed
+    interval: tuple[float, ...] | None = field(default=None, compare=False)  # of that, if an estimate
 
     @property
     def label(self) -> str:
@@ -54,15 +56,6 @@ class Choice:
     def conflicts(self, other: Choice) -> bool:
         """This one can't come on while the other is on, for it sets what that one sets or needs steady."""
         return self.remedy == other.remedy or bool(self.listed.disturbs(other.listed))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A choice, and what the diagnosis expects of it."""
-
-    choice: Choice
-    predicted: float | None  # factor on speed
-    interval: tuple[float, ...] | None = None  # of `predicted`, where it is an estimate
 
 
 def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
@@ -118,7 +111,7 @@ def candidates(
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
     unproven: bool = False,
-) -> list[Candidate]:
+) -> list[Choice]:
     """Live remedies that the user allows, ordered as they are advised, then by the verdict.
 
     Raises:
@@ -129,19 +122,19 @@ def candidates(
     predicted = {name for name, each in advice.items() if each.expected is not None}
     treated: frozenset[str] = frozenset() if verdict is None else treated_regimes(verdict)
     found = [
-        _candidate(choice, advice.get(remedy.name))
+        _expected(choice, advice.get(remedy.name))
         for remedy in REGISTRY.values()
         if _may_be_tried(remedy, allowed, only, unproven)
         and (remedy.name in predicted or remedy.name in only or not remedy.only_predicted)
         for choice in _choices(remedy, facts, cores, advice.get(remedy.name))
     ]
 
-    def promise(candidate: Candidate) -> tuple[float, bool, float, bool, int]:
-        remedy = candidate.choice.listed
+    def promise(choice: Choice) -> tuple[float, bool, float, bool, int]:
+        remedy = choice.listed
         # Rare long steps take long to see: such a remedy comes last among equals. So does a dear one.
-        gain = candidate.predicted or USUAL_GAIN
+        gain = choice.predicted or USUAL_GAIN
         usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
-        if _adds_threads(candidate.choice, facts):
+        if _adds_threads(choice, facts):
             usual = len(USUAL_ORDER) + 1
         return (-gain, remedy.rare, remedy.price_s, treated.isdisjoint(remedy.treats), usual)
 
@@ -154,7 +147,7 @@ def unasked(
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
     unproven: bool = False,
-) -> list[tuple[Candidate, str]]:
+) -> list[tuple[Choice, str]]:
     """What is asked for by name, or advised for the running job, and not tried; with the reason.
 
     A live remedy has to be predicted to gain. A loader setting is advised only where the job waits for data.
@@ -174,16 +167,15 @@ def unasked(
         if remedy.cls in allowed:
             asked = f"--allow {UNPROVEN}" if remedy.unproven else f"--only {name}"
             why = f"not tried unasked; {asked} tries it"
-        found.append((_candidate(Choice(remedy=name), advice.get(name)), why))
+        found.append((_expected(Choice(remedy=name), advice.get(name)), why))
     return found
 
 
-def _candidate(choice: Choice, advice: Advice | None) -> Candidate:
-    return Candidate(
-        choice=choice,
-        predicted=None if advice is None else advice.expected,
-        interval=None if advice is None or advice.interval is None else tuple(advice.interval),
-    )
+def _expected(choice: Choice, advice: Advice | None) -> Choice:
+    if advice is None:
+        return choice
+    interval = None if advice.interval is None else tuple(advice.interval)
+    return replace(choice, predicted=advice.expected, interval=interval)
 
 
 def _adds_threads(choice: Choice, facts: JobFacts) -> bool:

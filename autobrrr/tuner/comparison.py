@@ -468,7 +468,7 @@ def undo_losses(
     Returns:
         What was undone.
     """
-    on = tuple(applied.choice for applied in board.active)
+    on = board.active
     if not on:
         return []
     asked = Comparing(

@@ -7,7 +7,7 @@ the remedies of the trial in question are undone; what is kept at the end has be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -17,8 +17,8 @@ from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import NoClaim, Reverted, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.records.tuning_records import NO_PEAKS
-from autobrrr.tuner.arm_switch import SWITCH_ATTEMPTS, Arm, ArmRemedy, ArmSwitch
-from autobrrr.tuner.candidate_space import Candidate, Choice, candidates, unasked, widest
+from autobrrr.tuner.arm_switch import NONE_ON, SWITCH_ATTEMPTS, Arm, ArmSwitch
+from autobrrr.tuner.candidate_space import Choice, candidates, unasked, widest
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.job_under_test import (
     JobUnderTest,
@@ -65,8 +65,8 @@ def tune(
     settings: TuneSettings | None = None,
     on_progress: OnProgress = lambda _: None,
     on_trial: OnTrial = lambda _: None,
-    already: Sequence[ArmRemedy] = (),
-    standing: Sequence[ArmRemedy] = (),
+    already: Mapping[Choice, int] = NONE_ON,
+    standing: Arm = (),
 ) -> Tuning:
     """Tune the job on the bench, in the calling thread.
 
@@ -74,8 +74,8 @@ def tune(
         verdict: Orders the candidates by its advice; without one all are tried in the table's order.
         on_progress: Called after every pair of blocks.
         on_trial: Called when a trial has ended, and again when its outcome is revised.
-        already: Remedies that an earlier tuning has kept. They count as kept from the start, and the
-            closing run compares with all of them off.
+        already: Remedies that an earlier tuning has kept, with their tokens. They count as kept from the
+            start, and the closing run compares with all of them off.
         standing: Remedies that stay on, in both arms of every comparison: of the recipe that the job was
             started with, or those that only the next epoch would switch.
 
@@ -95,16 +95,16 @@ def tune(
         unproven=asked.unproven,
         only=asked.only,
     )
-    on = [applied.choice for applied in (*already, *standing)]
+    on = (*already, *standing)
     run = _LiveTuning(bench, asked, on_progress, on_trial, already)
-    run.standing = tuple(standing)
-    run.study = TuningStudy([each for each in listed if each.choice not in on])
+    run.standing = standing
+    run.study = TuningStudy([each for each in listed if each not in on])
     for each, why in unasked(
         verdict=verdict, allowed=asked.allowed, only=asked.only, unproven=asked.unproven
     ):
         run.ledger.enter(each, "skipped", why)
-    for applied in (*already, *standing):
-        run.ledger.enter_kept(applied)
+    for each in on:
+        run.ledger.enter_kept(each)
     return run.go()
 
 
@@ -115,12 +115,12 @@ class _LiveTuning:
         settings: TuneSettings,
         on_progress: OnProgress,
         on_trial: OnTrial,
-        already: Sequence[ArmRemedy],
+        already: Mapping[Choice, int],
     ) -> None:
         self.bench, self.settings, self.on_progress = bench, settings, on_progress
         self.board = ArmSwitch(bench, already)
-        self.kept: Arm = tuple(applied.choice for applied in already)
-        self.standing: tuple[ArmRemedy, ...] = ()
+        self.kept: Arm = tuple(already)
+        self.standing: Arm = ()
         self.study: TuningStudy
         self.ledger = TrialLedger(on_trial)
         self.budget = TuningBudget(bench, self.board, settings)
@@ -129,12 +129,12 @@ class _LiveTuning:
         self.note: str | None = None
         self.no_claim: NoClaim | None = None
         self.enough_s: int | None = None
-        self.untried: list[Candidate] = []  # for want of time
-        self.unpaid: list[Candidate] = []  # what others gain may pay for them yet
-        self.not_met: list[Candidate] = []  # refused for now: what they are for may still come
+        self.untried: list[Choice] = []  # for want of time
+        self.unpaid: list[Choice] = []  # what others gain may pay for them yet
+        self.not_met: list[Choice] = []  # refused for now: what they are for may still come
         self.guard_undid: list[Reverted] = []
         self.preparing: Preparation | None = None
-        self.later: list[Candidate] = []  # to be tried once another process has compiled for them
+        self.later: list[Choice] = []  # to be tried once another process has compiled for them
         self.closed: Arm = ()  # what the closing run has measured
 
     def go(self) -> Tuning:
@@ -164,8 +164,8 @@ class _LiveTuning:
 
     def claims_nothing(self) -> Tuning:
         """Nothing is tried on a device whose time is not seen."""
-        while (candidate := self.study.ask()) is not None:
-            self.end(candidate, "skipped", UNSTAMPED)
+        while (choice := self.study.ask()) is not None:
+            self.end(choice, "skipped", UNSTAMPED)
         self.note, self.no_claim = f"nothing can be claimed: {UNSTAMPED}", NoClaim.NO_DEVICE_STAMPS
         return self.result(None)
 
@@ -203,18 +203,18 @@ class _LiveTuning:
         if self.unpaid and self.kept:
             self.try_again(self.unpaid)
 
-    def try_again(self, refused: Sequence[Candidate]) -> None:
-        for candidate in list(refused):
-            self.study.again(candidate)
+    def try_again(self, refused: Sequence[Choice]) -> None:
+        for choice in list(refused):
+            self.study.again(choice)
         self.try_all()
 
     def try_all(self) -> None:
         """All that are asked for. What another process compiles first comes again once that is done."""
         try:
             while True:
-                candidate = self.study.ask()
-                if candidate is not None:
-                    self.consider(candidate)
+                choice = self.study.ask()
+                if choice is not None:
+                    self.consider(choice)
                 elif self.later:
                     self.await_preparation()
                     self.study.again(self.later.pop(0))
@@ -226,50 +226,49 @@ class _LiveTuning:
             if self.preparing is not None:
                 self.preparing.compiling.stop()
 
-    def consider(self, candidate: Candidate) -> None:
-        choice = candidate.choice
+    def consider(self, choice: Choice) -> None:
         if (odd := self.stands_against(choice)) is not None:
-            self.end(candidate, "refused", odd)
+            self.end(choice, "refused", odd)
             return
         deadline_ns = self.search_deadline(choice)
-        refusal = self.budget.refusal(candidate, self.step_ns, deadline_ns, self.sure_speed())
+        refusal = self.budget.refusal(choice, self.step_ns, deadline_ns, self.sure_speed())
         if self.bench.cancelled() or refusal is not None:
             why = "stopped by the user" if self.bench.cancelled() else refusal or ""
-            self.end(candidate, "skipped", why)
+            self.end(choice, "skipped", why)
             # If a pause is too long, more time does not help.
-            (self.unpaid if self.budget.price_ns(choice) else self.untried).append(candidate)
+            (self.unpaid if self.budget.price_ns(choice) else self.untried).append(choice)
             return
         if self.budget.to_prepare(choice):
-            self.prepare(candidate, deadline_ns)
+            self.prepare(choice, deadline_ns)
             return
         # The price of switching on is added where it turns out what it is.
         shortest_ns = self.budget.shortest_ns(self.step_ns)
         left_ns = deadline_ns - self.bench.now_ns()
-        self.trial(candidate, max(left_ns / (1 + self.study.waiting), shortest_ns))
+        self.trial(choice, max(left_ns / (1 + self.study.waiting), shortest_ns))
 
-    def prepare(self, candidate: Candidate, deadline_ns: int) -> None:
+    def prepare(self, choice: Choice, deadline_ns: int) -> None:
         """Have another process compile it, one at a time."""
         if self.preparing is None:
-            self.say("trial", f"{candidate.choice.label}: compiling beside the job", candidate.choice)
+            self.say("trial", f"{choice.label}: compiling beside the job", choice)
             try:
                 self.preparing = Preparation(
                     self.budget,
-                    candidate,
+                    choice,
                     step_ns=self.step_ns,
                     speed=self.sure_speed(),
                     deadline_ns=deadline_ns,
                 )
             except NotApplied as refused:
-                self.refuse(candidate, refused)
+                self.refuse(choice, refused)
                 return
             except RemedyLost as lost:
-                self.budget.prepared[candidate.choice] = str(lost)
+                self.budget.prepared[choice] = str(lost)
             if self.preparing is None or self.preparing.ended():
                 self.await_preparation()
-                self.consider(candidate)
+                self.consider(choice)
                 return
         self.study.tell(None)  # it comes again
-        self.later.append(candidate)
+        self.later.append(choice)
 
     def await_preparation(self) -> None:
         """Wait until that process has ended, if there is one."""
@@ -277,7 +276,7 @@ class _LiveTuning:
         if running is not None:
             while not running.ended():
                 self.bench.steps(self.bench.next_seq(), LATER_STEPS, SLICE_NS)
-            self.budget.prepared[running.candidate.choice] = running.compiling.why or ""
+            self.budget.prepared[running.choice] = running.compiling.why or ""
             self.budget.enter(running.lost_ns, self.sure_speed())
 
     def sure_speed(self) -> float:
@@ -286,7 +285,7 @@ class _LiveTuning:
 
     def stands_against(self, choice: Choice) -> str | None:
         """Why a choice can't come on beside what stays on; None where it can."""
-        others = [applied.choice.label for applied in self.standing if choice.conflicts(applied.choice)]
+        others = [other.label for other in self.standing if choice.conflicts(other)]
         return f"{others[0]} sets the same thing and stays on" if others else None
 
     def search_deadline(self, choice: Choice) -> int:
@@ -299,14 +298,13 @@ class _LiveTuning:
         kept = bool(self.kept) and choice.listed.beside_s is None
         return self.budget.search_deadline(self.step_ns, kept=kept)
 
-    def trial(self, candidate: Candidate, slot_ns: float) -> None:
-        choice = candidate.choice
+    def trial(self, choice: Choice, slot_ns: float) -> None:
         price_ns = self.budget.price_ns(choice)
         if price_ns:
             text = f"applying {choice.label}: training pauses for about {price_ns / 1e9:.0f} s"
             self.say("trial", text, choice)
         replaced = [other for other in self.kept if choice.conflicts(other)]
-        against = self.against(candidate, replaced)
+        against = self.against(choice, replaced)
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
             found = self.compare(
@@ -322,7 +320,7 @@ class _LiveTuning:
             self.refuse(against, refused)
             return
         if self.has_lost(found):
-            self.trial(candidate, slot_ns)
+            self.trial(choice, slot_ns)
             return
         if found.decision == "better":
             self.kept = arm
@@ -334,17 +332,17 @@ class _LiveTuning:
             self.settle()
             self.end(against, "undone", found.why + _priced(found), found)
 
-    def refuse(self, candidate: Candidate, refused: NotApplied) -> None:
+    def refuse(self, choice: Choice, refused: NotApplied) -> None:
         if refused.code is RefusalCode.NOT_MET:
-            self.not_met.append(candidate)
-        self.end(candidate, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
+            self.not_met.append(choice)
+        self.end(choice, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
 
-    def against(self, candidate: Candidate, replaced: Sequence[Choice]) -> Candidate:
+    def against(self, choice: Choice, replaced: Sequence[Choice]) -> Choice:
         """The candidate with its prediction against what it would replace, as its achieved gain will be."""
         gained = math.prod(map(self.ledger.achieved, replaced))
-        if candidate.predicted is None or gained == 1.0:
-            return candidate
-        return replace(candidate, predicted=round(candidate.predicted / gained, 3))
+        if choice.predicted is None or gained == 1.0:
+            return choice
+        return replace(choice, predicted=round(choice.predicted / gained, 3))
 
     def ablate(self) -> None:
         """Take away one after the other: what no longer pays beside the rest goes.
@@ -502,9 +500,9 @@ class _LiveTuning:
         except (AutobrrrError, RemedyLost, NotApplied):
             pass
 
-    def end(self, candidate: Candidate, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
+    def end(self, choice: Choice, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
         self.study.tell(None if found is None or found.interval is None else found.interval.mean)
-        self.ledger.enter(candidate, outcome, why, found)
+        self.ledger.enter(choice, outcome, why, found)
 
     def say(
         self,
@@ -551,7 +549,7 @@ class _LiveTuning:
             best=round(baseline / speedup, 1) or None,
             speedup=round(speedup, 4),
             interval=None if interval is None else [round(bound, 4) for bound in interval.speed()],
-            class_=widest([choice.cls for choice in (*self.kept, *(each.choice for each in self.standing))]),
+            class_=widest([choice.cls for choice in (*self.kept, *self.standing)]),
             kept=[choice.remedy for choice in self.kept],
             reverted=self.ledger.reverted(),
             trials=self.ledger.trials,

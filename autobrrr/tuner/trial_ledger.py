@@ -9,8 +9,7 @@ import msgspec
 
 from autobrrr.records import Reverted, Trial
 from autobrrr.records.tuning_records import NO_PEAKS
-from autobrrr.tuner.arm_switch import ArmRemedy
-from autobrrr.tuner.candidate_space import Candidate, Choice
+from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import Comparison
 
 Outcome = Literal["kept", "undone", "refused", "skipped"]
@@ -27,19 +26,16 @@ class TrialLedger:
     def trials(self) -> list[Trial]:
         return list(self._trials.values())
 
-    def enter(
-        self, candidate: Candidate, outcome: Outcome, why: str, found: Comparison | None = None
-    ) -> None:
+    def enter(self, choice: Choice, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
         """A trial has ended. What is skipped when it is asked again stays as it was."""
-        if outcome == "skipped" and candidate.choice in self._trials:
+        if outcome == "skipped" and choice in self._trials:
             return
-        self._trials[candidate.choice] = _trial(candidate, outcome, why, found)
-        self._on_trial(self._trials[candidate.choice])
+        self._trials[choice] = _trial(choice, outcome, why, found)
+        self._on_trial(self._trials[choice])
 
-    def enter_kept(self, applied: ArmRemedy) -> None:
+    def enter_kept(self, choice: Choice) -> None:
         """A remedy that an earlier tuning or a recipe has switched on."""
-        candidate = Candidate(choice=applied.choice, predicted=None)
-        self._trials[applied.choice] = _trial(candidate, "kept", "on already")
+        self._trials[choice] = _trial(choice, "kept", "on already")
 
     def revise(self, choice: Choice, why: str) -> None:
         """What had been kept is undone after all."""
@@ -71,15 +67,15 @@ def _with_options(trial: Trial) -> str:
     return f"{inside}: {trial.why}" if inside else trial.why
 
 
-def _trial(candidate: Candidate, outcome: Outcome, why: str, found: Comparison | None = None) -> Trial:
+def _trial(choice: Choice, outcome: Outcome, why: str, found: Comparison | None = None) -> Trial:
     interval = None if found is None else found.interval
     return Trial(
-        remedy=candidate.choice.remedy,
-        options=candidate.choice.settings,
+        remedy=choice.remedy,
+        options=choice.settings,
         outcome=outcome,
         why=why,
-        class_=candidate.choice.cls,
-        predicted=candidate.predicted,
+        class_=choice.cls,
+        predicted=choice.predicted,
         achieved=None if interval is None else round(interval.factor, 4),
         interval=None if interval is None else interval.speed(),
         blocks=0 if found is None else 2 * found.pairs,

@@ -14,7 +14,7 @@ from autobrrr.records import ExactnessClass
 from autobrrr.records.gain_words import interval_words
 from autobrrr.tuner.ab_blocks import FEWEST_SLOW_STEPS, shortest_pairs_ns
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.candidate_space import Candidate, Choice
+from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import JobUnderTest
 from autobrrr.tuner.stop_rules import FEWEST_PAIRS
 
@@ -147,41 +147,41 @@ class TuningBudget:
         """The same for one that costs nothing to switch on first."""
         return shortest_pairs_ns(step_ns, FEWEST_PAIRS, self.switch_ns)
 
-    def refusal(self, candidate: Candidate, step_ns: float, deadline_ns: int, speed: float) -> str | None:
+    def refusal(self, choice: Choice, step_ns: float, deadline_ns: int, speed: float) -> str | None:
         """Why a candidate is not tried: it may not pay for its pause in time, or its trial no longer fits.
 
         Args:
             speed: What is kept surely gains, as a factor.
         """
-        remedy, price_ns = candidate.choice.remedy, self.price_ns(candidate.choice)
-        alone = self.prepared.get(candidate.choice)
+        remedy, price_ns = choice.remedy, self.price_ns(choice)
+        alone = self.prepared.get(choice)
         why = f" (nothing was compiled beside the job: {alone})" if alone else ""
         pause = f"needs a {price_ns / 1e9:.0f} s pause{why}"
-        foreseen = min(candidate.interval or (candidate.predicted or 1.0,))
+        foreseen = min(choice.interval or (choice.predicted or 1.0,))
         if remedy not in self.settings.only:
             if price_ns and self.may_lose_ns(speed * max(1.0, foreseen), price_ns) < 0:
-                said = f" {interval_words(candidate.interval)}" if candidate.interval else ""
+                said = f" {interval_words(choice.interval)}" if choice.interval else ""
                 dear = f"may not earn it back in 5 minutes{said}"
-                why = dear if candidate.predicted else "no gain is predicted"
+                why = dear if choice.predicted else "no gain is predicted"
                 return f"{pause} and {why}; --only {remedy} tries it"
             block_ns = (FEWEST_SLOW_STEPS + 1) * step_ns  # as long again, if steps become twice as long
             if block_ns > max(self.may_lose_ns(speed), self.least_ns):
                 why = f"a step takes {step_ns / 1e9:.1f} s: it may cost more than --max-loss allows"
                 return f"{why}; --only {remedy} tries it"
-        saved = 1 - 1 / max(candidate.predicted or LIKELY_BEST, 1.0)
+        saved = 1 - 1 / max(choice.predicted or LIKELY_BEST, 1.0)
         if price_ns > saved * self.settings.horizon_ns:
             return f"{pause}, more than it can save within {self.settings.horizon_ns / 1e9:.0f} s (--horizon)"
-        needed_ns, left_ns = self.needed_ns(candidate.choice, step_ns), deadline_ns - self.bench.now_ns()
+        needed_ns, left_ns = self.needed_ns(choice, step_ns), deadline_ns - self.bench.now_ns()
         if needed_ns <= left_ns:
             return None
         if price_ns:
-            return f"{pause}; rerun with --for {self.enough_s([candidate], step_ns)}s"
+            return f"{pause}; rerun with --for {self.enough_s([choice], step_ns)}s"
         pairs = f"{FEWEST_PAIRS} A/B pairs take {needed_ns / 1e9:.1f} s"
         return f"{pairs}, and {max(0, left_ns) / 1e9:.1f} s are left for trials"
 
-    def enough_s(self, untried: Sequence[Candidate], step_ns: float) -> int:
+    def enough_s(self, untried: Sequence[Choice], step_ns: float) -> int:
         """The budget within which these could be tried too."""
-        needed_ns = sum(3 * self.needed_ns(each.choice, step_ns) for each in untried)
+        needed_ns = sum(3 * self.needed_ns(each, step_ns) for each in untried)
         whole_ns = (self.elapsed_ns + needed_ns) / SEARCH_SHARE + self.settings.spent_ns
         return math.ceil(whole_ns / 1e9)
 
@@ -201,10 +201,9 @@ class Preparation:
     """
 
     def __init__(
-        self, budget: TuningBudget, candidate: Candidate, *, step_ns: float, speed: float, deadline_ns: int
+        self, budget: TuningBudget, choice: Choice, *, step_ns: float, speed: float, deadline_ns: int
     ) -> None:
-        choice = candidate.choice
-        self.candidate = candidate
+        self.choice = choice
         self._budget, self._bench, self._step_ns = budget, budget.bench, step_ns
         self._end_ns = deadline_ns - budget.needed_ns(choice, step_ns)
         self._most_ns = max(budget.least_ns, budget.may_lose_ns(speed, budget.price_ns(choice)))

@@ -143,12 +143,12 @@ def _remedies(
     every: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
     lines = [
         RemedyLine(
-            remedy=each.choice.remedy,
-            options=each.choice.settings,
+            remedy=each.remedy,
+            options=each.settings,
             predicted=each.predicted,
-            class_=each.choice.cls,
-            default=each.choice.cls in allowed and (not only or each.choice.remedy in only),
-            doc=REGISTRY[each.choice.remedy].doc,
+            class_=each.cls,
+            default=each.cls in allowed and (not only or each.remedy in only),
+            doc=REGISTRY[each.remedy].doc,
         )
         for each in candidates(facts=facts, cores=cores, verdict=judged, allowed=every)
     ]

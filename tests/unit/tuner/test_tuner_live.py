@@ -15,7 +15,6 @@ from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.records import NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.report.pages.tuning_parts import tuning_text
-from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, Steps, SwitchedOn
 from autobrrr.tuner.live_search import tune
@@ -298,9 +297,11 @@ def with_one_on(*, by_recipe: bool) -> tuple[SimulatedJob, Tuning]:
     job = SimulatedJob(
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
-    on = [ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=job.apply("optimizer.fused", {}).token)]
+    on = {Choice(remedy="optimizer.fused"): job.apply("optimizer.fused", {}).token}
     asked = TuneSettings(budget_ns=40 * SECOND_NS)
-    return job, tune(job, settings=asked, standing=on) if by_recipe else tune(job, settings=asked, already=on)
+    if by_recipe:
+        return job, tune(job, settings=asked, standing=tuple(on))
+    return job, tune(job, settings=asked, already=on)
 
 
 def test_what_was_on_already_counts_and_is_measured_against_all_off() -> None:

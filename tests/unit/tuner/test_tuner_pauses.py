@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from autobrrr.agent.wire import ring_layout
-from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
+from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import undo_losses
 from autobrrr.tuner.job_under_test import Steps, SwitchedOn
@@ -91,7 +91,7 @@ def test_a_remedy_under_which_no_step_ends_twice_is_harmful() -> None:
 def test_an_evaluation_while_the_guard_compares_undoes_nothing() -> None:
     job = Evaluates(effects={FUSED: Effect(speed=1.3)}, pauses="B")
     token = job.apply(FUSED, {}).token
-    on = [ArmRemedy(choice=Choice(remedy=FUSED), token=token)]
+    on = {Choice(remedy=FUSED): token}
     board = ArmSwitch(job, on)
     assert undo_losses(job, board, 1e6, budget_ns=60 * SECOND_NS) == []
     assert (job.pauses, job.names_on) == ("", [FUSED])

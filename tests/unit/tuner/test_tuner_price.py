@@ -115,7 +115,7 @@ def test_what_never_gets_going_is_given_up() -> None:
 def test_dear_and_unproven_remedies_come_last_or_by_name_only() -> None:
     facts = SimulatedJob().facts
     listed = [
-        each.choice.remedy
+        each.remedy
         for each in candidates(
             facts=facts, cores=2, verdict=None, allowed=("bitwise", "rounding", "stream", "changes-training")
         )
@@ -125,14 +125,14 @@ def test_dear_and_unproven_remedies_come_last_or_by_name_only() -> None:
     named = candidates(
         facts=facts, cores=2, verdict=None, allowed=("changes-training",), only=("precision.tf32",)
     )
-    assert [each.choice for each in named] == [Choice(remedy="precision.tf32")]
+    assert named == [Choice(remedy="precision.tf32")]
 
 
 def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None:
     found = candidates(
         facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("stream",), only=("attention.sdpa",)
     )
-    assert [each.choice.settings["kernel"] for each in found] == ["flash"]
+    assert [each.settings["kernel"] for each in found] == ["flash"]
     on_a_gpu = candidates(
         facts=msgspec.structs.replace(SimulatedJob().facts, cuda=True),
         cores=2,
@@ -140,12 +140,12 @@ def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None
         allowed=("stream",),
         only=("attention.sdpa",),
     )
-    assert [each.choice.settings["kernel"] for each in on_a_gpu] == ["flash", "mem_efficient", "cudnn"]
+    assert [each.settings["kernel"] for each in on_a_gpu] == ["flash", "mem_efficient", "cudnn"]
 
 
 def test_attention_that_takes_memory_by_the_square_of_the_length_is_for_a_recipe_alone() -> None:
     found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("stream",))
-    labels = [each.choice.label for each in found]
+    labels = [each.label for each in found]
     assert "attention.sdpa(kernel=flash)" in labels
     assert "attention.sdpa(kernel=math)" not in labels
     assert REGISTRY["attention.sdpa"].option_values({"kernel": "math"}) == {"kernel": "math"}

@@ -12,7 +12,6 @@ from autobrrr.errors import UsageError
 from autobrrr.records import Advice
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import (
-    Candidate,
     Choice,
     allowed_classes,
     allows_unproven,
@@ -30,8 +29,8 @@ ONE_THREAD = Choice(remedy="threads.intra_op", options=(("threads", 1),))
 BOTH = ("bitwise", "rounding")
 
 
-def names(found: list[Candidate]) -> list[str]:
-    return [candidate.choice.label for candidate in found]
+def names(found: list[Choice]) -> list[str]:
+    return [candidate.label for candidate in found]
 
 
 def test_what_is_advised_and_not_allowed_comes_with_the_flag_that_tries_it() -> None:
@@ -40,7 +39,7 @@ def test_what_is_advised_and_not_allowed_comes_with_the_flag_that_tries_it() -> 
         Advice(remedy="batch.larger", why="", expected=2.0, reach="next_epoch", class_="changes-training"),
     ]
     found = unasked(verdict=msgspec.structs.replace(verdict(), advice=advised), allowed=BOTH)
-    assert [(each.choice.label, why) for each, why in found] == [
+    assert [(each.label, why) for each, why in found] == [
         ("loader.workers", "its class is stream; --allow stream tries it")
     ]
 
@@ -57,7 +56,7 @@ def test_the_largest_predicted_gain_comes_first() -> None:
 def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
     found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
     assert {"optimizer.fused", "optimizer.foreach", "threads.intra_op(threads=1)"} <= set(names(found))
-    rare = [candidate.choice.listed.rare for candidate in found]
+    rare = [candidate.listed.rare for candidate in found]
     assert rare == sorted(rare)
 
 
@@ -107,7 +106,7 @@ def test_what_no_device_has_run_is_tried_where_it_is_allowed() -> None:
     def tried(allow: str | None) -> set[str]:
         classes, unproven = allowed_classes(allow), allows_unproven(allow)
         found = candidates(facts=facts, cores=2, verdict=None, allowed=classes, unproven=unproven)
-        return {each.choice.remedy for each in found}
+        return {each.remedy for each in found}
 
     assert not {name for name in tried("changes-training") if REGISTRY[name].unproven}
     assert allowed_classes("unproven") == BOTH
@@ -159,7 +158,7 @@ def test_a_refused_remedy_leaves_the_others_as_they_are() -> None:
     board.go((ONE_THREAD,))
     with pytest.raises(NotApplied):
         board.go((ONE_THREAD, FUSED))
-    assert [applied.choice for applied in board.active] == [ONE_THREAD]
+    assert board.active == (ONE_THREAD,)
     assert job.names_on == ["threads.intra_op"]
 
 

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
-from autobrrr.tuner.candidate_space import Candidate, Choice
+from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.tuning_study import TuningStudy
 
 FUSED, FREEZE = Choice(remedy="optimizer.fused"), Choice(remedy="gc.freeze")
 ONE = Choice(remedy="threads.intra_op", options=(("threads", 1),))
 
 
-def candidate(choice: Choice, predicted: float | None = None) -> Candidate:
-    return Candidate(choice=choice, predicted=predicted)
-
-
 def asked(study: TuningStudy) -> list[str]:
     """Ask for all."""
     order = []
     while (one := study.ask()) is not None:
-        order.append(one.choice.label)
+        order.append(one.label)
         study.tell(0.1)
     return order
 
 
 def test_candidates_come_as_they_are_listed() -> None:
-    listed = [candidate(FREEZE), candidate(FUSED, 1.2), candidate(ONE)]
+    listed = [FREEZE, replace(FUSED, predicted=1.2), ONE]
     study = TuningStudy(listed)
     assert study.waiting == 3
     assert asked(study) == ["gc.freeze", "optimizer.fused", "threads.intra_op(threads=1)"]
@@ -35,9 +32,9 @@ def test_candidates_come_as_they_are_listed() -> None:
 
 
 def test_who_is_to_come_again_is_asked_once_more() -> None:
-    study = TuningStudy([candidate(FUSED)])
+    study = TuningStudy([FUSED])
     assert asked(study) == ["optimizer.fused"]
-    study.again(candidate(FUSED))
+    study.again(FUSED)
     assert asked(study) == ["optimizer.fused"]
 
 
