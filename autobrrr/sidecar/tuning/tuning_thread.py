@@ -20,7 +20,6 @@ import numpy as np
 from autobrrr.diagnosis.measurements import Durations
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, NoClaim, Reverted, Trial, TuneProgress, Tuning
-from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.events import Event
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, RemedyOutcome, TuneFailed
@@ -103,7 +102,7 @@ def watch_over(result: Tuning, now_ns: int, *, loss_lost: bool) -> PostTuningWat
 OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
 # On its own thread, on a job's bench: tunes until the budget or the candidates are spent.
-Tuner = Callable[[LiveBench, TuneRequest, Diagnosis, OnProgress, OnTrial], TuningResult]
+Tuner = Callable[[LiveBench, TuneRequest, Diagnosis, OnProgress, OnTrial], Tuning]
 # Compares all that was kept with all off, for some seconds; returns what it undid.
 GainCheck = Callable[[LiveBench, float], list[Reverted]]
 
@@ -131,7 +130,7 @@ class TuningThread:
         self._thread: threading.Thread | None = None
         self._once_through: list[Callable[[], None]] = []
         self.asked_by: ClientConnection | None = None
-        self.tuned: TuningResult | None = None  # the latest result
+        self.tuned: Tuning | None = None  # the latest result
         self.asked: TuneRequest | None = None  # of the tuning that runs, and where it stands
         self.progress: TuneProgress | None = None
 
@@ -263,41 +262,33 @@ class TuningThread:
     def _work(self, bench: LiveBench, request: TuneRequest, judged: Diagnosis) -> None:
         asked_by = self.asked_by
 
-        def send(event: Event) -> None:
-            self._call(lambda: self.push(event, (asked_by,) if asked_by is not None else ()))
-
-        def progress(now: TuneProgress) -> None:
-            self._call(lambda: self._note(now))
-            send(now)
-            if bench.paused:
-                self._call(lambda: self._session.narrate(f"paused: {now.text}"))
-
-        def tried(trial: Trial) -> None:
-            self._call(lambda: self._session.record(trial))
-            send(trial)
+        def tell(event: Event) -> None:
+            self._call(lambda: self._hear(event, bench, asked_by))
 
         try:
-            result = self._tuner(bench, request, judged, progress, tried)
-            self._call(lambda: self._keep(result))
-            last: Event = result
+            last: Event = self._tuner(bench, request, judged, tell, tell)
         except AutobrrrError as error:
             last = TuneFailed(message=error.message, hint=error.hint, exit_code=error.exit_code)
         except Exception as error:  # noqa: BLE001 - the session must outlive a fault of the tuner
             traceback.print_exc()
             last = TuneFailed(message=f"the tuner failed: {type(error).__name__}: {error}")
-        self._call(self._through)  # first: whoever hears of the end may ask for another tuning at once
-        send(last)
+        tell(last)
 
-    def _note(self, now: TuneProgress) -> None:
-        self.progress = now
-        self._session.narrate(now.text)
-
-    def _keep(self, result: TuningResult) -> None:
-        self.tuned = result
-        lost = self._session.findings.window.loss_lost
-        # One that was stopped early has no figures of its own for what was on before it.
-        self._watchman = watch_over(result, self._clock_ns(), loss_lost=lost) or self._watchman
-        self._session.record(result)
+    def _hear(self, event: Event, bench: LiveBench, asked_by: ClientConnection | None) -> None:
+        """A word of the tuner, for the session and for all who listen."""
+        if isinstance(event, TuneProgress):
+            self.progress = event
+            self._session.narrate(f"paused: {event.text}" if bench.paused else event.text)
+        elif isinstance(event, Trial | Tuning):
+            self._session.record(event)
+        if isinstance(event, Tuning):
+            self.tuned = event
+            lost = self._session.findings.window.loss_lost
+            # One that was stopped early has no figures of its own for what was on before it.
+            self._watchman = watch_over(event, self._clock_ns(), loss_lost=lost) or self._watchman
+        if isinstance(event, Tuning | TuneFailed):
+            self._through()  # first: whoever hears of the end may ask for another tuning at once
+        self.push(event, () if asked_by is None else (asked_by,))
 
     def _through(self) -> None:
         if self._bench is not None:
