@@ -59,14 +59,6 @@ def temporary_dir(env: Mapping[str, str] = os.environ) -> Path:
     return chosen if fits and (os.geteuid() != 0 or is_roots(chosen)) else TMP
 
 
-def session_socket(pid: int, start_ticks: int, runtime: Path) -> Path:
-    """Socket of the session of one job.
-
-    `start_ticks` is field 22 of `/proc/PID/stat`: a pid that was used again gets another name.
-    """
-    return runtime / f"{pid}-{start_ticks}.sock"
-
-
 def objection_to(folder: Path) -> str | None:
     """Why what lies at a path is no private folder of ours; None where it is one, or where nothing lies."""
     try:

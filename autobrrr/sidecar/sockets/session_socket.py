@@ -32,8 +32,8 @@ class SessionTarget:
 
     @property
     def name(self) -> str:
-        """File name of its socket."""
-        return paths.session_socket(self.pid, self.start_ticks, Path()).name
+        """File name of its socket: a pid that was used again gets another."""
+        return f"{self.pid}-{self.start_ticks}.sock"
 
 
 def find_target(pid: int, proc: Path = procfs.PROC) -> SessionTarget:
