@@ -209,7 +209,7 @@ class Service:
                 _granted("profiler window", session.busy)
                 course.open_window()
             case Measure():
-                _granted("sweep", course.refusal)
+                _granted("sweep", session.refusal("sweep"))
                 course.sweep()
             case HoldRank(held=held):
                 course.hold() if held else course.go_on()

@@ -176,13 +176,6 @@ class MeasurementSequence:
         self._windows_again = 0
         self.again()
 
-    @property
-    def refusal(self) -> str | None:
-        """Why nothing may be measured on request; None where it may."""
-        if self.agent is None:
-            return "nothing of the session is in the job"
-        return "the session is read-only" if self._findings.options.readonly else None
-
     def open_window(self) -> None:
         """Profile a few steps as soon as nothing else is measured."""
         self._window_wanted = self._window_asked = True

@@ -89,7 +89,7 @@ class Session:
     ) -> None:
         self.findings = Collected(pid, options, cores, ranks_here)
         self.ending: SessionEnding | None = None
-        self.active = RemedySwitch(self._no_switch, self._switched)
+        self.active = RemedySwitch(self.refusal, self._switched)
         self.say: Callable[[ActivityLine], None] = lambda line: None
         self.read_window: Read | None = None
         self.replay: Replay | None = None
@@ -274,7 +274,7 @@ class Session:
     @property
     def busy(self) -> str | None:
         """Why nothing may be measured on request now; None where it may."""
-        return self.course.refusal if self._state is None else f"the session is {self._state.value}"
+        return "the session is tuning" if self._state is State.TUNING else self.refusal("measure")
 
     def compare(self, for_ns: int, on_done: OnCompared) -> str | None:
         """Time steps while all other ranks do so too; a sentence where that can't be."""
@@ -290,7 +290,7 @@ class Session:
 
     def begin_tuning(self) -> str | None:
         """Hand the job to the tuner; a sentence where that can't be."""
-        refusal = self._no_switch("tune")
+        refusal = self.refusal("tune")
         if refusal is None:
             self._state, self._activity = State.TUNING, "tuning"
             self.stop_replay()
@@ -448,8 +448,8 @@ class Session:
         for on_done in waiting:
             on_done(ending)
 
-    def _no_switch(self, do: str) -> str | None:
-        """Why no remedy can be switched by a command of this name; None where it can."""
+    def refusal(self, do: str) -> str | None:
+        """Why the job can't be asked for what does something to it, by this name; None where it can."""
         if do == "undo":
             return LINK_LOST if self._state is State.ENDED else None
         if self._state in (State.ATTACHING, State.DETACHING, State.ENDED):
