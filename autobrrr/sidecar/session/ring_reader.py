@@ -13,18 +13,13 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import CannotAttach
+from autobrrr.tuner.job_under_test import STEP, Steps
 
-RECORD = np.dtype(
-    [(name, "i8") for name in ring_layout.SAMPLED_FIELDS]
-    + [(name, "i8") for name in ("start_ns", "end_ns", "own_ns", "device_ns")]
-    + [("arm", "u4"), ("flags", "u4"), ("seq", "u8")]
-)
-Records = NDArray[np.void]  # of RECORD, one dimension, by sequence number
-NO_RECORDS: Records = np.empty(0, dtype=RECORD)
+Records = Steps  # one dimension, by sequence number
+NO_RECORDS: Records = np.empty(0, dtype=STEP)
 
 
 def representative(records: Records) -> Records:
@@ -65,7 +60,7 @@ class RingReader:
         if (
             magic != ring_layout.MAGIC
             or layout != ring_layout.LAYOUT_VERSION
-            or record_bytes != RECORD.itemsize
+            or record_bytes != STEP.itemsize
             or not 2 <= self._capacity <= MOST_CAPACITY
             or length < ring_layout.size_bytes(self._capacity)
         ):
@@ -119,14 +114,14 @@ class RingReader:
 
     def _look(self, begin: int, end: int) -> Records:
         """The records of these slots as they are now."""
-        wanted = (end - begin) * RECORD.itemsize
+        wanted = (end - begin) * STEP.itemsize
         try:
-            raw = os.pread(self._fd, wanted, ring_layout.HEADER_BYTES + begin * RECORD.itemsize)
+            raw = os.pread(self._fd, wanted, ring_layout.HEADER_BYTES + begin * STEP.itemsize)
         except OSError as error:
             raise NoRing(f"can't be read any more: {error.strerror}") from None
         if len(raw) < wanted:
             raise NoRing("ends before its last record")
-        records: Records = np.frombuffer(raw, dtype=RECORD)
+        records: Records = np.frombuffer(raw, dtype=STEP)
         return records
 
     def _overtaken(self) -> bool:

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
-from autobrrr.sidecar.session.ring_reader import RECORD
-from autobrrr.tuner.job_under_test import StepClock
+from autobrrr.tuner.job_under_test import STEP, StepClock
 from support.simulated.virtual_gpu import GpuStep, VirtualGpu
 
 STOP_NS = 2_000_000.0  # until all processes of a trial stand still
@@ -81,7 +80,7 @@ class VirtualTrial:
         ready = [record for at_ns, record in self._awaited if at_ns <= self._machine.now_ns]
         self._awaited = self._awaited[len(ready) :]
         if ready:
-            self.steps.add(np.array(ready, dtype=RECORD))
+            self.steps.add(np.array(ready, dtype=STEP))
 
     def run(self, until_ns: float) -> None:
         """Train for so long; the step that is under way goes to its end."""
@@ -89,7 +88,7 @@ class VirtualTrial:
         while gpu.now_ns < until_ns:
             host, device = np.exp(self._random.normal(0, 0.02, 2))
             self._step.run(gpu, self._seq, host, device)
-            record = np.zeros(1, dtype=RECORD)[0]
+            record = np.zeros(1, dtype=STEP)[0]
             record["seq"], record["start_ns"], record["end_ns"] = self._seq, self._began_ns, gpu.now_ns
             known_ns = gpu.now_ns
             if self._clock == "device":

@@ -14,13 +14,13 @@ import pytest
 from autobrrr.errors import TargetGone
 from autobrrr.records import Attach, JobFacts, NoClaim, Tuning
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.session.ring_reader import RECORD, Records, RingReader
+from autobrrr.sidecar.session.ring_reader import Records, RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import watch_over
-from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
+from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost
 from support.machines.devices import AbsentDevice
 from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts
 
@@ -70,7 +70,7 @@ def shop(tmp_path: Path) -> Workshop:
 
 
 def records(first: int, count: int) -> Records:
-    made = np.zeros(count, dtype=RECORD)
+    made = np.zeros(count, dtype=STEP)
     made["seq"] = np.arange(first, first + count)
     return made
 

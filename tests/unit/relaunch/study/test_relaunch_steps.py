@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
-from autobrrr.sidecar.session.ring_reader import RECORD, Records
+from autobrrr.sidecar.session.ring_reader import Records
+from autobrrr.tuner.job_under_test import STEP
 
 MS = 1_000_000
 
 
 def records(count: int, ms: float = 5.0, **fields: int) -> Records:
-    found = np.zeros(count, dtype=RECORD)
+    found = np.zeros(count, dtype=STEP)
     found["end_ns"] = (np.arange(count) + 1) * int(ms * MS)
     found["start_ns"] = found["end_ns"] - int(ms * MS)
     found["seq"] = np.arange(count)

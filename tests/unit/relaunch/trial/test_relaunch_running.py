@@ -19,7 +19,7 @@ from autobrrr.relaunch.trial import live_trial
 from autobrrr.relaunch.trial.live_trial import Limits, LiveTrial, TrialLaunch
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
-from autobrrr.sidecar.session.ring_reader import RECORD
+from autobrrr.tuner.job_under_test import STEP
 
 
 class Keeper:
@@ -95,7 +95,7 @@ def up_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(trial: LiveTrial, count: int, ended_s_ago: float = 0.0) -> TrialSteps:
     """So many steps of 100 ms, the last of which ended a while ago."""
     steps = TrialSteps()
-    records = np.zeros(count, dtype=RECORD)
+    records = np.zeros(count, dtype=STEP)
     last_ns = time.perf_counter_ns() - int(ended_s_ago * 1e9)
     records["end_ns"] = last_ns - 100_000_000 * np.arange(count)[::-1]
     records["start_ns"] = records["end_ns"] - 100_000_000
