@@ -12,6 +12,8 @@ import operator
 import struct
 from collections.abc import Callable, Sequence
 
+from autobrrr.attach.ptrace.ptrace_calls import libc
+
 _GET_FILTER = 0x420C
 _ARCHITECTURE = 0xC000003E  # AUDIT_ARCH_X86_64
 _MOST_FILTERS, _MOST_INSTRUCTIONS, _MOST_STEPS = 64, 4096, 1 << 16
@@ -70,9 +72,6 @@ _TESTS: dict[int, Callable[[int, int], object]] = {
     0x30: operator.ge,
     0x40: operator.and_,
 }
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-_libc.ptrace.restype = ctypes.c_long
 
 
 def deadly(tid: int) -> list[str]:
@@ -80,7 +79,7 @@ def deadly(tid: int) -> list[str]:
     found: set[str] = set()
     program = ctypes.create_string_buffer(8 * _MOST_INSTRUCTIONS)
     for index in range(_MOST_FILTERS):
-        count = _libc.ptrace(_GET_FILTER, tid, index, ctypes.addressof(program))
+        count = libc.ptrace(_GET_FILTER, tid, index, ctypes.addressof(program))
         if count <= 0:
             break
         code = list(struct.iter_unpack("<HBBI", program.raw[: 8 * count]))

@@ -40,9 +40,9 @@ class _Span(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-_libc.ptrace.restype = ctypes.c_long
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.ptrace.restype = ctypes.c_long
 
 
 class Tracee:
@@ -180,7 +180,7 @@ class Tracee:
         return int(span.length)
 
     def _call(self, request: int, address: int, data: int) -> None:
-        if _libc.ptrace(request, self._tid, address, data) == -1:
+        if libc.ptrace(request, self._tid, address, data) == -1:
             number = ctypes.get_errno()
             if number == 3 and request != _SEIZE:
                 raise Exited
