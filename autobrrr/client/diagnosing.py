@@ -15,7 +15,6 @@ from typing import Literal
 import msgspec
 
 from autobrrr.client.job_peaks import (
-    has_torch,
     likely_threads,
     make_sure_of_peaks,
     may_use_a_device,
@@ -97,9 +96,9 @@ def diagnosed(
         wanted=not (session.readonly or session.outside),
         patience_s=None if options.for_s is None else max(LEAST_PEAKS_S, PEAKS_SHARE * options.for_s),
     )
-    from autobrrr.attach import triage  # not for --help
+    from autobrrr.attach import job_roles, triage  # not for --help
 
-    on_cpu = has_torch(pid) and not may_use_a_device(pid)
+    on_cpu = job_roles.maps_torch(pid) and not may_use_a_device(pid)
     if on_cpu and triage.refusal(triage.TriageCase(pid=pid)) is None:  # else refused, or joined
         peaks.measure(likely_threads(pid))
     if doing is not None:

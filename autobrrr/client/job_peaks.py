@@ -52,11 +52,6 @@ def likely_threads(pid: int, proc: Path = PROC) -> int | None:
     return usable_cpus(pid)
 
 
-def has_torch(pid: int, proc: Path = PROC) -> bool:
-    """Whether torch is seen to be loaded in a process."""
-    return job_roles.torch_of(pid, proc) is not None
-
-
 def may_use_a_device(pid: int, proc: Path = PROC) -> bool:
     """Whether a driver of a GPU is mapped; a job that only asked for one trains on the CPU all the same."""
     return any(process_maps.mentions(pid, name, proc) for name in OF_DEVICES)
