@@ -69,10 +69,8 @@ class RemedySwitch:
                 )
             return f"{remedy} shows what it would compile" if prepare else f"{remedy} is on"
 
-        more = ({} if allowed is None else {"allowed": list(allowed)}) | (
-            {"prepare": True} if prepare else {}
-        )
-        self._order("apply", on_done, is_on, remedy=remedy, options=dict(options), **more)
+        asked = {"remedy": remedy, "options": dict(options), "allowed": allowed, "prepare": prepare}
+        self._order("apply", on_done, is_on, **asked)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch one off at the next boundary."""

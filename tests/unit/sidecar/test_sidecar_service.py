@@ -139,7 +139,7 @@ def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     office.agent.answer("apply", ok=False, why="refused: no optimizer", code="not_met")
     assert office.agent.commands[-1] == (
         "apply",
-        {"remedy": "gc.freeze", "options": {}, "allowed": ["bitwise", "rounding"]},
+        {"remedy": "gc.freeze", "options": {}, "allowed": ("bitwise", "rounding"), "prepare": False},
     )
     office.agent.answer("apply", token=1, arm=1, seq=9, **{"class": "bitwise"})
     outcome = msgspec.convert(guest.hear()["answer"], list[RemedyOutcome])

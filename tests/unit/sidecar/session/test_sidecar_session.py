@@ -163,7 +163,8 @@ def test_a_remedy_makes_what_was_measured_without_it_void(stage: Stage) -> None:
     stage.measured()
     done: list[RemedyOutcome] = []
     stage.session.active.apply("optimizer.fused", {}, done.append)
-    assert stage.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {}})
+    wanted = {"remedy": "optimizer.fused", "options": {}, "allowed": None, "prepare": False}
+    assert stage.agent.commands[-1] == ("apply", wanted)
     stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
     assert (done[0].why, done[0].token, done[0].seq, done[0].class_) == (None, 7, 70, "rounding")
     assert stage.session.snapshot().active == ["optimizer.fused"]
