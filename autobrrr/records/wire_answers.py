@@ -53,7 +53,7 @@ class SessionEnding(Record, frozen=True, kw_only=True):
     on: tuple[str, ...] = ()
     under: tuple[str, ...] = ()
     oom_kill: bool | None = None  # None where it can't be told
-    lost_lines: int | None = None  # as told at a detach; the log itself does not say
+    lost_lines: int | None = None
     decided: bool = False
 
 

@@ -40,7 +40,7 @@ from autobrrr.records.session_requests import (
     TuneRequest,
     UndoRemedy,
 )
-from autobrrr.records.wire_answers import LogTail, RemedyChoice, RemedyOutcome, SessionEnding, SessionFacts
+from autobrrr.records.wire_answers import LogTail, RemedyChoice, RemedyOutcome, SessionFacts
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
@@ -276,11 +276,8 @@ class Service:
         return LATER
 
     def _detach(self, keep: bool, reply: Reply) -> object:
-        def told(ending: SessionEnding) -> None:
-            reply.done(msgspec.structs.replace(ending, lost_lines=self._log.lost_lines))
-
         def end() -> None:
-            self._session.detach(keep, told)
+            self._session.detach(keep, reply.done)
 
         if keep:  # what is being tried is not proven: it goes off first
             self._tuning.stop(end)

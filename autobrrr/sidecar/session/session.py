@@ -437,7 +437,8 @@ class Session:
         if not self._keeps and "the agent" not in ending.left:
             self.active.only((*ending.left, *ending.stays))
         on = tuple(self.active.names)
-        self.ending = ending = msgspec.structs.replace(ending, on=on, decided=self.decided)
+        lost = self._journal.lost_lines
+        self.ending = ending = msgspec.structs.replace(ending, on=on, decided=self.decided, lost_lines=lost)
         self._state = State.ENDED
         self.findings.turn.give()
         self._activity = ending.kind
