@@ -84,7 +84,7 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
             f"autobrrr detach {pid} ends it, if run as it was attached; then try again, {outside}",
         )
     if complaint.number in _REFUSED:
-        filtered = _is_filtered(pid, proc)
+        filtered = procfs.status(pid, proc).get("Seccomp") == "2"
         who = "its seccomp filter" if filtered else "the system"
         calls = _CALLS[complaint.part]
         where = "its seccomp profile" if filtered else "the security policy of the machine"
@@ -98,7 +98,3 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
         f"the agent can't come up in process {pid} ({complaint.part.value}): {complaint.kind}: {why}",
         f"autobrrr doctor {pid} says which limit of it is short, if one is, {outside}",
     )
-
-
-def _is_filtered(pid: int, proc: Path) -> bool:
-    return procfs.status(pid, proc).get("Seccomp") == "2"

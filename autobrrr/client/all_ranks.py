@@ -6,7 +6,7 @@ In: a process of the job; the diagnoses of its ranks. Nothing is attached or ask
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -101,7 +101,8 @@ def compared(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -
         )
         for one in known
     ]
-    straggler = late_rank(ranks, _world_size(known))
+    sizes = {one.job.world_size for one in known if one.job is not None}
+    straggler = late_rank(ranks, sizes.pop() if len(sizes) == 1 else None)
     if straggler is None:
         return None
     phases = longer_phases([each.timed for each in ranks])
@@ -151,12 +152,6 @@ def _lines(found: Sequence[Diagnosis], straggler: LateRank | None) -> list[RankL
             line = msgspec.structs.replace(line, slowest=line.pid == straggler.pid)
         lines.append(line)
     return sorted(lines, key=_by_rank)
-
-
-def _world_size(found: Iterable[Diagnosis]) -> int | None:
-    """Ranks of the job; None where that is not known."""
-    sizes = {one.job.world_size for one in found if one.job is not None}
-    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _rank_of(found: Diagnosis) -> int | None:

@@ -146,11 +146,6 @@ def _beyond(options: DiagnosisOptions) -> list[str]:
     return lines
 
 
-def of_several_ranks(found: Diagnosis) -> bool:
-    """Whether it is one of several ranks that train one model."""
-    return found.job is not None and found.job.has_other_ranks
-
-
 @dataclass(slots=True, kw_only=True)
 class Patience:
     """When to stop waiting for a better verdict.
@@ -184,7 +179,8 @@ class Patience:
         if waits or snapshot.state == "attaching" or self.came_s is None:
             self.came_s = now_s
         missing = self.missing(snapshot)
-        timed = not of_several_ranks(snapshot) or snapshot.state not in BEFORE_TIMED
+        several = snapshot.job is not None and snapshot.job.has_other_ranks
+        timed = not several or snapshot.state not in BEFORE_TIMED
         spent_s = now_s - self.began_s
         replays = snapshot.state == State.PROBING.value and snapshot.regime == "overhead"
         asked_for = not missing and timed and (not replays or spent_s >= REPLAY_S)

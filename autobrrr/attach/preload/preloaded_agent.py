@@ -99,11 +99,6 @@ def prepare(
     return Prepared(folder=folder, held=[lock], environment=environment)
 
 
-def socket_name(pid: int, start_ticks: int) -> str:
-    """The name of an agent's socket in the runtime folder."""
-    return f"agent-{pid}-{start_ticks}.sock"
-
-
 def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -> bool:
     """Whether an agent came with a process, and has a socket.
 
@@ -137,7 +132,7 @@ def _sockets(pid: int, proc: Path, runtime: Path | None) -> Iterator[Path]:
     ticks = procfs.start_ticks(pid, proc)
     if ticks is None:
         return
-    name = socket_name(pid, ticks)
+    name = f"agent-{pid}-{ticks}.sock"
     for folder in [runtime] if runtime is not None else paths.runtime_dirs():
         if paths.objection_to(folder) is None:
             yield folder / name

@@ -33,6 +33,7 @@ from autobrrr.records import (
     verdict_line,
 )
 from autobrrr.records.events import entry_of
+from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, State
 from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
@@ -42,7 +43,7 @@ from autobrrr.sidecar.session.remedy_switch import RemedySwitch, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.snapshot import snapshot
-from autobrrr.sidecar.session.window_reader import Read, told_window
+from autobrrr.sidecar.session.window_reader import Read
 from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, content, said
 
 SECOND_NS = 1_000_000_000
@@ -186,7 +187,7 @@ class Session:
         file = fd if isinstance(fd, int) else None
         try:
             if name == "window" and self.read_window is not None:
-                self.read_window(told_window(event), file, self._took_window)
+                self.read_window(as_record(event.get("window"), ProfilerWindow), file, self._took_window)
                 return
             if name == "recorded" and self.replay is not None:
                 self.findings.replaying = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -45,11 +45,6 @@ def window_reader(call: Call) -> Read:
         call(lambda: done(found))
 
     return lambda *given: threading.Thread(target=work, args=given, name="window", daemon=True).start()
-
-
-def told_window(event: Mapping[str, object]) -> ProfilerWindow:
-    """What the agent says of a window; raises msgspec.ValidationError."""
-    return msgspec.convert(event.get("window"), ProfilerWindow)
 
 
 def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:

@@ -5,14 +5,14 @@ from typing import Any
 
 from autobrrr.agent.wire import framing
 from autobrrr.records import ProfilerWindow
-from autobrrr.sidecar.session.window_reader import told_window
+from autobrrr.records.record_base import as_record
 from support.agent.agent import Peer
 
 
 def next_window(peer: Peer) -> tuple[ProfilerWindow, int | None]:
     """The event `window` with its file."""
     event, fd = _next(peer, "window")
-    return told_window(event), fd
+    return as_record(event["window"], ProfilerWindow), fd
 
 
 def next_with_file(peer: Peer, name: str) -> tuple[dict[str, Any], int | None]:

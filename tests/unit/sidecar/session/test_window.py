@@ -16,9 +16,10 @@ from autobrrr.diagnosis.verdict.gpu_verdict import unprofiled
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.errors import UsageError
 from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
+from autobrrr.records.record_base import as_record
 from autobrrr.report.page_text import parts_text
 from autobrrr.report.pages.diagnosis_parts import window_parts
-from autobrrr.sidecar.session.window_reader import read_window, told_window
+from autobrrr.sidecar.session.window_reader import read_window
 from autobrrr.trace.causes.host_thread_time import host_time
 from support.judged import diagnosis
 from support.trace import Scene, busy_scene
@@ -107,7 +108,7 @@ def test_writing_the_trace_counts_as_a_stall_since_torch_holds_the_interpreter()
     event, fd = _written(Slow(), {"status": "ok", "stall_ns": 7})
     assert fd is not None
     os.close(fd)
-    told = told_window(event)
+    told = as_record(event["window"], ProfilerWindow)
     assert told.write_ns is not None
     assert told.write_ns >= 10 * MS
     assert told.stall_ns == 7 + told.write_ns
