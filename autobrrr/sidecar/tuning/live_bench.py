@@ -111,23 +111,14 @@ class LiveBench:
         return list(self._session.active.on.values())
 
     def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
-        applied = self._applied(lambda reply: self._session.active.apply(remedy, options, reply))
+        applied = self._switched_on(remedy, options)
         self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
         return applied
-
-    def _applied(self, start: Callable[[Callable[[RemedyOutcome], None]], None]) -> SwitchedOn:
-        done = self._switch_on(start)
-        if done.why is not None or done.token is None:
-            self._check()
-            raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
-        return SwitchedOn(token=done.token, seq=done.seq if done.seq is not None else self.next_seq())
 
     def prepare(self, remedy: str, options: Mapping[str, object]) -> CacheFiller:
         pid = self._session.findings.pid
         try:
-            shows = self._applied(
-                lambda reply: self._session.active.apply(remedy, options, reply, prepare=True)
-            )
+            shows = self._switched_on(remedy, options, prepare=True)
         except NotApplied as refused:
             if refused.code is RefusalCode.NOT_BESIDE:
                 return CacheFiller(pid, str(refused))
@@ -142,7 +133,16 @@ class LiveBench:
         if token in self.lost():
             return self.next_seq()
         on = {each.token: each.remedy for each in self._on()}
-        done = self._switch_off(token)
+        self._check()
+        answer = self._undoing.get(token)
+        if answer is None:  # it is asked for once, however often one waits
+            answer = self._undoing[token] = Future()
+            self._call(lambda: self._session.active.undo(token, answer.set_result))
+        try:
+            done = self._wait_for_boundary(answer)
+        except FutureTimeout:
+            raise RemedyLost("no step boundary came in time; it goes off at the next one") from None
+        del self._undoing[token]
         if done.why is not None:
             self._check()
             raise RemedyLost(done.why)
@@ -251,38 +251,31 @@ class LiveBench:
                 if time.monotonic() >= deadline_s:
                     raise
 
-    def _switch_on(self, start: Callable[[Callable[[RemedyOutcome], None]], None]) -> RemedyOutcome:
+    def _switched_on(
+        self, remedy: str, options: Mapping[str, object], *, prepare: bool = False
+    ) -> SwitchedOn:
         """Switch a remedy on and wait for the boundary; one that comes on too late is taken back."""
         answer: Future[RemedyOutcome] = Future()
+        active = self._session.active
 
         def replied(done: RemedyOutcome) -> None:
             if answer.set_running_or_notify_cancel():
                 answer.set_result(done)
             elif done.token is not None:
-                self._session.active.undo(done.token, lambda _: None)
+                active.undo(done.token, lambda _: None)
 
         self._check()
-        self._call(lambda: start(replied))
-        try:
-            return self._wait_for_boundary(answer)
-        except FutureTimeout:
-            if not answer.cancel():
-                return answer.result(LOOP_S)
-            raise RemedyLost("no step boundary came in time; the command was taken back") from None
-
-    def _switch_off(self, token: int) -> RemedyOutcome:
-        """Switch a remedy off and wait for the boundary; it is asked for once, however often one waits."""
-        answer = self._undoing.get(token)
-        self._check()
-        if answer is None:
-            answer = self._undoing[token] = Future()
-            self._call(lambda: self._session.active.undo(token, answer.set_result))
+        self._call(lambda: active.apply(remedy, options, replied, prepare=prepare))
         try:
             done = self._wait_for_boundary(answer)
         except FutureTimeout:
-            raise RemedyLost("no step boundary came in time; it goes off at the next one") from None
-        del self._undoing[token]
-        return done
+            if answer.cancel():
+                raise RemedyLost("no step boundary came in time; the command was taken back") from None
+            done = answer.result(LOOP_S)
+        if done.why is not None or done.token is None:
+            self._check()
+            raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
+        return SwitchedOn(token=done.token, seq=done.seq if done.seq is not None else self.next_seq())
 
     def _wait_for_boundary(self, answer: Future[RemedyOutcome]) -> RemedyOutcome:
         """The answer. A job that evaluates for long is waited for, unless the user stops."""
