@@ -6,6 +6,7 @@ command line, the environment of an exec'd child, caught signals and CPU time.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -73,35 +74,26 @@ class Look:
     ) -> None:
         self.proc = proc
         self.children = procfs.children(proc)
+        self.maps_torch = functools.cache(lambda pid: maps_torch(pid, proc))
+        self.trains = functools.cache(self._trains)
         self._clock, self._sleep = clock, sleep
-        self._torch: dict[int, bool] = {}
-        self._trains: dict[int, bool] = {}
-        self._shares: dict[int, float] | None = None
 
-    def maps_torch(self, pid: int) -> bool:
-        if pid not in self._torch:
-            self._torch[pid] = maps_torch(pid, self.proc)
-        return self._torch[pid]
-
-    def trains(self, pid: int) -> bool:
+    def _trains(self, pid: int) -> bool:
         """Whether it has torch and is neither a loader's worker nor a launcher."""
-        if pid not in self._trains:
-            self._trains[pid] = (
-                self.maps_torch(pid)
-                and not is_loader_worker(pid, self.proc, self)
-                and not is_launcher_command(procfs.cmdline(pid, self.proc))
-            )
-        return self._trains[pid]
+        return (
+            self.maps_torch(pid)
+            and not is_loader_worker(pid, self.proc, self)
+            and not is_launcher_command(procfs.cmdline(pid, self.proc))
+        )
 
-    def cpu_share(self, pid: int) -> float:
-        """The cores that a process keeps busy; the first to ask waits for all."""
-        if self._shares is None:
-            known = [each for born in self.children.values() for each in born]
-            before, began_ns = {each: _cpu_ns(each, self.proc) for each in known}, self._clock()
-            self._sleep(SAMPLE_S)
-            wall_ns = max(self._clock() - began_ns, 1)
-            self._shares = {each: (_cpu_ns(each, self.proc) - before[each]) / wall_ns for each in known}
-        return self._shares.get(pid, 0.0)
+    @functools.cached_property
+    def cpu_shares(self) -> dict[int, float]:
+        """The cores that processes keep busy; the first to ask waits for all."""
+        known = [each for born in self.children.values() for each in born]
+        before, began_ns = {each: _cpu_ns(each, self.proc) for each in known}, self._clock()
+        self._sleep(SAMPLE_S)
+        wall_ns = max(self._clock() - began_ns, 1)
+        return {each: (_cpu_ns(each, self.proc) - before[each]) / wall_ns for each in known}
 
 
 def maps_torch(pid: int, proc: Path = PROC) -> bool:
@@ -199,8 +191,8 @@ def ranks_below(pid: int, proc: Path = PROC, look: Look | None = None) -> list[i
     spent_ns = min(_cpu_ns(pid, proc), IMPORT_S * 1e9)
     spawned = {one for one in children if SPAWNED in [word.raw for word in procfs.cmdline(one, proc)]}
     ranks = [one for one in children if one not in spawned or _cpu_ns(one, proc) > spent_ns]
-    busy = any(look.cpu_share(one) >= BUSY_SHARE for one in ranks)
-    return children if busy and look.cpu_share(pid) < IDLE_SHARE else []
+    busy = ranks and max(look.cpu_shares.get(one, 0.0) for one in ranks) >= BUSY_SHARE
+    return children if busy and look.cpu_shares.get(pid, 0.0) < IDLE_SHARE else []
 
 
 def rank_of(pid: int, proc: Path = PROC) -> int | None:

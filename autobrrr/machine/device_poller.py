@@ -46,9 +46,8 @@ class Poller:
         resting: Callable[[], bool],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        every_s: float = EVERY_S,
     ) -> None:
-        self._device, self._resting, self._clock_ns, self._every_s = device, resting, clock_ns, every_s
+        self._device, self._resting, self._clock_ns = device, resting, clock_ns
         self._kept: tuple[tuple[int, GpuSample], ...] = ()  # replaced whole: another thread reads it
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -84,7 +83,7 @@ class Poller:
         try:
             while not self._ended.is_set() and not self._device.gone:
                 self.look()
-                self._ended.wait(self._every_s)
+                self._ended.wait(EVERY_S)
             self._device.close()
         except Exception:  # noqa: BLE001 - no figure is worth the session
             traceback.print_exc()

@@ -20,7 +20,7 @@ from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.diagnosis.signals.busy_machine import contention
 from autobrrr.errors import AutobrrrError
 from autobrrr.recipe.recipe_contents import Value
-from autobrrr.records import Attach, Cost, Diagnosis, ExactnessClass, GpuSample, JobFacts, Reach, Tuning
+from autobrrr.records import Attach, Cost, Diagnosis, ExactnessClass, GpuSample, JobFacts, Tuning
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
@@ -153,12 +153,11 @@ def _remedies(
         for each in candidates(facts=facts, cores=cores, verdict=judged, allowed=every)
     ]
     listed = {line.remedy for line in lines}
-    reaches: tuple[Reach, ...] = get_args(Reach)
     return lines + [
         RemedyLine(
             remedy=advice.remedy,
             predicted=advice.expected,
-            reach=advice.reach if advice.reach in reaches else "relaunch",
+            reach=advice.reach,
             class_=advice.class_,
             default=False,
             doc=advice.why,
