@@ -10,7 +10,6 @@ seen: which system call it sleeps in, on which file, how much CPU it burnt.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -251,7 +250,5 @@ def _system_call(pid: int, proc: Path) -> SystemCall | None:
 def _file(pid: int, call: SystemCall | None, proc: Path) -> Foreign | None:
     if call is None or call.number not in _READS:
         return None
-    try:
-        return Foreign(os.readlink(proc / str(pid) / "fd" / str(call.first)))
-    except OSError:
-        return None
+    found = kernel_text.link(proc / str(pid) / "fd" / str(call.first))
+    return None if found is None else Foreign(found)

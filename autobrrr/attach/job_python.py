@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import paths
-from autobrrr.machine import own_place, process_maps, procfs
+from autobrrr.machine import kernel_text, own_place, process_maps, procfs
 
 ENDS_S, LOOK_S = 1.0, 0.005
 MOST_BYTES = 32 << 20  # that it may say
@@ -43,10 +43,7 @@ def job_python(pid: int, proc: Path = procfs.PROC) -> JobPython | None:
     if not own_place.has_our_walls(pid, proc):
         return None
     link = proc / str(pid) / "exe"
-    try:
-        name = os.readlink(link).removesuffix(process_maps.DELETED)
-    except OSError:
-        return None
+    name = (kernel_text.link(link) or "").removesuffix(process_maps.DELETED)
     if not procfs.is_python(name):  # it has Python within: run anew, it would do its own work once more
         return None
     environment = procfs.environ(pid, ("LD_LIBRARY_PATH", "PYTHONHOME"), proc)

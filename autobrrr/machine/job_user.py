@@ -53,10 +53,7 @@ def of(pid: int, proc: Path = procfs.PROC) -> JobUser | None:
 
 def namespace(pid: int | str, kind: str, proc: Path = procfs.PROC) -> str | None:
     """The name of a namespace of a process; None where it is not for us."""
-    try:
-        return os.readlink(proc / str(pid) / "ns" / kind)
-    except OSError:
-        return None
+    return kernel_text.link(proc / str(pid) / "ns" / kind)
 
 
 def become(user: JobUser, capabilities: int) -> None:

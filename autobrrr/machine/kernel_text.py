@@ -57,6 +57,22 @@ def text(path: Path | str, most_bytes: int = MOST_BYTES) -> str | None:
     return None if found is None else os.fsdecode(found)
 
 
+def link(path: Path) -> str | None:
+    """Where a link leads; None where it is gone or not for us."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def names(folder: Path) -> list[str]:
+    """What a folder holds; nothing where it is gone or not for us."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def lines(path: Path | str, most_bytes: int = MOST_BYTES) -> list[str]:
     """The lines as the kernel ends them; `splitlines` would also end them where a process wants it to."""
     found = text(path, most_bytes)

@@ -113,10 +113,7 @@ def pids(proc: Path = PROC) -> list[int]:
 
 def threads(pid: int, proc: Path = PROC) -> list[int]:
     """The threads of a process, ascending."""
-    try:
-        entries = os.listdir(proc / str(pid) / "task")
-    except OSError:
-        return []
+    entries = kernel_text.names(proc / str(pid) / "task")
     return sorted(tid for entry in entries if (tid := number(entry)) is not None)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from autobrrr import folders, paths
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.errors import AutobrrrError
-from autobrrr.machine import procfs
+from autobrrr.machine import kernel_text, procfs
 
 SITE = Path(__file__).resolve().with_name("preload_site") / "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
@@ -152,10 +152,7 @@ def sweep(runtime: Path, proc: Path = procfs.PROC) -> list[str]:
     """
     if paths.objection_to(runtime) is not None:
         return []
-    try:
-        names = os.listdir(runtime)
-    except OSError:
-        return []
+    names = kernel_text.names(runtime)
     removed = [name for name in names if _socket(runtime / name, proc)]
     return removed + [name for name in filter(_RUN.fullmatch, names) if folders.remove_unheld(runtime / name)]
 

@@ -21,7 +21,7 @@ from autobrrr.attach.ptrace import borrowed_thread, mapped_python, ptrace_calls
 from autobrrr.attach.ptrace import x86_64 as cpu
 from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
 from autobrrr.errors import CannotAttach, TargetGone
-from autobrrr.machine import process_maps
+from autobrrr.machine import kernel_text, process_maps
 
 _LIBC = re.compile(r"(libc|libpthread)(-[0-9.]+)?\.so(\..*)?")
 # What the linker and malloc never read, as /proc names it.
@@ -133,7 +133,4 @@ def way_to(target: InjectionSite, code: bytes, proc: Path = Path("/proc")) -> Ne
 
 def _is_no_file(pid: int, fd: int | None, proc: Path = Path("/proc")) -> bool:
     """Whether a descriptor of the target leads to a pipe, a connection, a terminal or the like."""
-    try:
-        return fd is not None and os.readlink(proc / str(pid) / "fd" / str(fd)).startswith(_NO_FILES)
-    except OSError:
-        return False
+    return fd is not None and (kernel_text.link(proc / str(pid) / "fd" / str(fd)) or "").startswith(_NO_FILES)

@@ -17,6 +17,7 @@ from pathlib import Path
 from autobrrr import folders, paths
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import procfs
+from autobrrr.machine.kernel_text import names
 
 BACKLOG = 16
 _LOCK = re.compile(r"(?:ranks-[0-9a-z]+|\d+-\d+\.sock)\.lock")
@@ -159,7 +160,7 @@ def _usable(env: Mapping[str, str]) -> Path:
 
 def served(env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:
     """Processes that have a session where one of ours could lie; ascending, dead ones left out."""
-    named = (_SOCKET.fullmatch(name) for folder in _trusted(places(env)) for name in _names(folder))
+    named = (_SOCKET.fullmatch(name) for folder in _trusted(places(env)) for name in names(folder))
     known = {(int(each["pid"]), int(each["ticks"])) for each in named if each}
     return sorted(pid for pid, ticks in known if procfs.start_ticks(pid, proc) == ticks)
 
@@ -167,18 +168,11 @@ def served(env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> lis
 def sweep(folder: Path) -> list[str]:
     """Remove the locks that nobody holds, and the sockets of their sessions; returns the names."""
     removed: list[str] = []
-    for name in _names(folder):
+    for name in names(folder):
         if _LOCK.fullmatch(name):
             with contextlib.suppress(OSError):
                 removed += [name] if _sweep_lock(folder / name) else []
     return removed
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 def _sweep_lock(path: Path) -> bool:
