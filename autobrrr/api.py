@@ -240,9 +240,7 @@ class JobSession:
         return self._clients[self.pid]
 
     def _for_each(self, work: Callable[[Client], T]) -> RanksOutcome[T]:
-        return for_each(
-            list(self._clients), lambda pid: work(self._clients[pid]), at_once=len(self._clients) > 1
-        )
+        return for_each(self._clients, lambda pid: work(self._clients[pid]))
 
     def _as_one(self, outcome: RanksOutcome[Diagnosis]) -> Diagnosis:
         """What the ranks say, the slowest on top; those that have nothing to say are missing."""

@@ -88,20 +88,15 @@ def entered(
     owned: bool = False,
 ) -> RanksOutcome[Client]:
     """A session in every rank. The arguments are `open_session`'s."""
-
-    def opened(pid: int) -> Client:
-        return open_session(pid, options, say_of(pid), owned=owned)
-
-    return for_each(pids, opened, at_once=len(pids) > 1)
+    return for_each(pids, lambda pid: open_session(pid, options, say_of(pid), owned=owned))
 
 
 def for_each(
-    pids: Iterable[int], work: Callable[[int], T], *, at_once: bool = True, timeout_s: float | None = None
+    pids: Iterable[int], work: Callable[[int], T], *, timeout_s: float | None = None
 ) -> RanksOutcome[T]:
-    """Do the work to every rank.
+    """Do the work to every rank, each on a thread; to one that is waited for without end, here.
 
     Args:
-        at_once: On a thread for each; else here, one after the other.
         timeout_s: Ranks that take longer are left out.
     """
     pids = list(pids)
@@ -117,16 +112,15 @@ def for_each(
         except Exception as error:  # noqa: BLE001 - raised again below, on the thread that asked
             broken.append(error)
 
-    if at_once:
+    if len(pids) == 1 and timeout_s is None:
+        do(pids[0])
+    else:
         threads = [threading.Thread(target=do, args=(pid,), name="ranks", daemon=True) for pid in pids]
         for thread in threads:
             thread.start()
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in threads:
             thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
-    else:
-        for pid in pids:
-            do(pid)
     if broken:
         raise broken[0]
     return RanksOutcome(
@@ -275,7 +269,7 @@ def diagnosed_ranks(
             raise
         return with_siblings(found, ask(others)) if len(pids) == 1 else found
 
-    return for_each(pids, work, at_once=len(pids) > 1)
+    return for_each(pids, work)
 
 
 def _unheard(text: str) -> None:
