@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from autobrrr.agent.remedies.registry import up_to
-from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
+from autobrrr.agent.wire.framing import BadFrame, Closed
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.readable import cleaned
 from autobrrr.records.events import Event, SessionOver, event_of
@@ -49,7 +49,6 @@ from autobrrr.sidecar.sockets.socket_frames import ClientConnection, Fields, Rep
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 FASTEST_NS = 100_000_000
-HELD_BYTES = MAX_FRAME_BYTES  # more than this unread: the client is dropped
 CROWDED_BYTES = 1 << 16  # more than this unread: no further snapshot until it is read
 OWNER_NS = 20_000_000_000  # for the command that started the session to join it, on a crowded machine
 LATER: Final = object()  # the answer is sent once it is there
@@ -80,7 +79,7 @@ class Service:
 
     def join(self, link: socket.socket) -> ClientConnection:
         """A client has come."""
-        client = ClientConnection(wire=Wire(link, HELD_BYTES))
+        client = ClientConnection(wire=Wire(link))
         self.clients.append(client)
         return client
 

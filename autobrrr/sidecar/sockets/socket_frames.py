@@ -22,7 +22,7 @@ from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decod
 from autobrrr.errors import AutobrrrError
 from autobrrr.readable import fields, spoken
 
-MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
+MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES  # more than this unread: the other side is given up
 MOST_FILE_BYTES = 256 << 20  # as the agent has it, of one file
 _LENGTH = struct.Struct(">I")
 _READ_BYTES = 1 << 16
@@ -38,19 +38,15 @@ class Wire:
 
     Args:
         link: The socket; the wire closes it.
-        max_waiting_bytes: More than this waiting to go out raises `TooSlow`.
         takes_fds: Keep descriptors that come in, in `fds`, for whoever reads the frames; else the kernel
             closes them.
     """
 
-    def __init__(
-        self, link: socket.socket, max_waiting_bytes: int = MAX_WAITING_BYTES, *, takes_fds: bool = False
-    ) -> None:
+    def __init__(self, link: socket.socket, *, takes_fds: bool = False) -> None:
         link.setblocking(False)
         self.link = link
         self.fds: deque[int] = deque()
         self._most_fds = _FDS if takes_fds else 0
-        self._max_waiting_bytes = max_waiting_bytes
         self._incoming = bytearray()
         self._outgoing = bytearray()
 
@@ -110,7 +106,7 @@ class Wire:
             OSError: the socket failed.
         """
         frame = encode(message)
-        if len(self._outgoing) + len(frame) > self._max_waiting_bytes:
+        if len(self._outgoing) + len(frame) > MAX_WAITING_BYTES:
             raise TooSlow(f"{len(self._outgoing)} bytes wait to be read")
         self._outgoing += frame
         self.flush()

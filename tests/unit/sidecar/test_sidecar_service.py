@@ -122,7 +122,7 @@ def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
 ) -> None:
     sleeper = Guest(office)
     sleeper.ask("subscribe")
-    for _ in range(40):
+    for _ in range(60):
         office.service.push(ActivityLine(text="x" * 100_000))
         office.service.free()
     assert sleeper.client.gone

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.agent.wire.framing import BadFrame, Closed, encode, receive
+from autobrrr.sidecar.sockets import socket_frames
 from autobrrr.sidecar.sockets.socket_frames import AgentLink, TooSlow, Wire
 from support.sessions.sidecar import raw_frame
 
 
-def pair(**options: int) -> tuple[Wire, socket.socket]:
+def pair() -> tuple[Wire, socket.socket]:
     ours, theirs = socket.socketpair()
-    return Wire(ours, **options), theirs
+    return Wire(ours), theirs
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
@@ -77,8 +78,9 @@ def test_what_the_socket_does_not_take_waits_and_goes_out_later() -> None:
     assert wire.waiting_bytes == 0
 
 
-def test_a_side_that_does_not_read_is_given_up() -> None:
-    wire, _theirs = pair(max_waiting_bytes=100_000)
+def test_a_side_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_frames, "MAX_WAITING_BYTES", 100_000)
+    wire, _theirs = pair()
     while wire.waiting_bytes < 50_000:
         wire.send({"text": "x" * 50_000})
     with pytest.raises(TooSlow):
