@@ -300,38 +300,45 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
     return _joined(find_target(pid), None, on_wait)
 
 
-def join_or_start(
-    pid: int,
-    options: SessionOptions,
-    *,
-    owned: bool = False,
-    on_wait: OnText = lambda text: None,
+_ENTERING = threading.Semaphore(4)  # of many ranks so many are entered at once
+
+
+def open_session(
+    pid: int, options: SessionOptions, say: OnText = lambda text: None, *, owned: bool = False
 ) -> Client:
     """The session of a job; one is started where there is none.
 
     Args:
         options: For a session that is started; one that is there keeps its own.
+        say: Gets live lines while attaching takes long, and what a session that is there does otherwise.
         owned: A session that is started here ends with this client. Also one whose client is never made does.
-        on_wait: Gets live lines while attaching takes long.
 
     Raises:
         TargetGone: there is no such process, or it ended meanwhile.
-        CannotAttach: it can't be entered; it was not changed.
+        CannotAttach: it can't be entered, or its session does more to it than was asked for.
     """
     target = find_target(pid)
 
     def begin() -> bool:
         for line in passed_over():
-            on_wait(line)
-        return start(target, options, on_wait)
+            say(line)
+        return start(target, options, say)
 
-    client = _joined(target, begin, on_wait, owned=owned)
+    with _ENTERING:
+        client = _joined(target, begin, say, owned=owned)
     if client is None:
         raise AutobrrrError(
             f"the session of process {pid} ended as soon as it began: another command detached it, "
             "or it failed",
             "the log in the state folder says which; attach again to go on",
         )
+    try:
+        if not client.started:
+            tell_about_joined(client, options, say)
+            client.ask(OwnSession(owned))
+    except BaseException:
+        client.close()
+        raise
     return client
 
 
@@ -391,35 +398,7 @@ def _read(read: Callable[[], T]) -> T:
         ) from None
 
 
-_ENTERING = threading.Semaphore(4)  # of many ranks so many are entered at once
-
-
-def open_session(
-    pid: int,
-    options: SessionOptions,
-    say: Callable[[str], None],
-    *,
-    owned: bool = False,
-) -> Client:
-    """The session of a job, joined or started. The arguments are `join_or_start`'s; `say` hears all of it.
-
-    Raises:
-        TargetGone: there is no such process, or it ended meanwhile.
-        CannotAttach: it can't be entered, or its session does more to it than was asked for.
-    """
-    with _ENTERING:
-        client = join_or_start(pid, options, owned=owned, on_wait=say)
-    try:
-        if not client.started:
-            tell_about_joined(client, options, say)
-            client.ask(OwnSession(owned))
-    except BaseException:
-        client.close()
-        raise
-    return client
-
-
-def tell_about_joined(client: Client, options: SessionOptions, say: Callable[[str], None]) -> None:
+def tell_about_joined(client: Client, options: SessionOptions, say: OnText) -> None:
     """A session that was there keeps its own options: say where they differ.
 
     Raises:

@@ -54,7 +54,7 @@ def watched(step_ms: float) -> Iterator[int]:
         try:
             assert job.stdout is not None
             job.stdout.readline()
-            with session_client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
+            with session_client.open_session(job.pid, SessionOptions(probing="off")) as session:
                 wait_for_verdict(session)
                 yield job.pid
                 session.detach()

@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.client.session_client import Client, open_session
 from autobrrr.records import Trial
 from autobrrr.records.session_requests import ShowDetails, SteerTuning, TuneRequest, UndoRemedy
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -72,7 +72,7 @@ def main() -> None:
             said = job.stdout.readline().split()
             truth, step_ns = float(said[1]), float(said[3]) * 1e6
             print(f"the job: steps of {step_ns / 1e6:.2f} ms, optimizer.fused worth {truth:.4f}")
-            with join_or_start(job.pid, SessionOptions()) as client:
+            with open_session(job.pid, SessionOptions()) as client:
                 time.sleep(8.0)
                 within = f"<= {MOST_STEPS}"
                 print(f"{'':<22}{'tries':>6}{'kept':>6}{within:>10}{'median':>9}{'90 %':>9}{'mean':>10}")

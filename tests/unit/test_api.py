@@ -22,7 +22,6 @@ from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records import Diagnosis, Tuning
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import SessionEnding
-from autobrrr.sidecar.process.session_options import SessionOptions
 from support.judged.diagnosis import measured
 from support.screens import tui
 from support.sessions.client import PlayedClient
@@ -102,12 +101,13 @@ class FakeClient(PlayedClient):
 def joined(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     client = FakeClient()
 
-    def join_or_start(pid: int, options: SessionOptions, *, owned: bool, **more: object) -> Client:
+    def met(target: int, *more: object, owned: bool) -> Client:
         client.done += ["own"] if owned and client.started else []
         return cast(Client, client)
 
     monkeypatch.setattr(api, "launched_by", lambda pid: [])
-    monkeypatch.setattr(session_client, "join_or_start", join_or_start)
+    monkeypatch.setattr(session_client, "find_target", lambda pid: pid)
+    monkeypatch.setattr(session_client, "_joined", met)
     return client
 
 
@@ -116,13 +116,14 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> dict[int, FakeClient]:
     """The ranks of process 6; one that is taken out can't be attached to."""
     clients = {pid: FakeClient(pid) for pid in (8, 9)}
 
-    def join_or_start(pid: int, options: SessionOptions, *, owned: bool, **more: object) -> Client:
+    def met(pid: int, *more: object, owned: bool) -> Client:
         if pid not in clients:
             raise CannotAttach(f"process {pid} is stopped")
         return cast(Client, clients[pid])
 
     monkeypatch.setattr(api, "launched_by", lambda pid: [8, 9])
-    monkeypatch.setattr(session_client, "join_or_start", join_or_start)
+    monkeypatch.setattr(session_client, "find_target", lambda pid: pid)
+    monkeypatch.setattr(session_client, "_joined", met)
     monkeypatch.setattr(each_rank, "MEET_S", 0.3)
     return clients
 

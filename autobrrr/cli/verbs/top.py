@@ -8,7 +8,7 @@ from functools import partial
 
 from autobrrr.cli.terminal_screen import SHIPPED, live_source, past_session, wants_screen
 from autobrrr.cli.verb_arguments import flag
-from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.client.session_client import Client, join, open_session
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records.session_requests import OwnSession
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from autobrrr.cli.verbs.ls import jobs
 
     def opened(pid: int, on_wait: Callable[[str], None]) -> Client:
-        client = join_or_start(pid, SessionOptions(readonly=args.readonly), on_wait=on_wait)
+        client = join(pid) or open_session(pid, SessionOptions(readonly=args.readonly), on_wait)
         client.ask(OwnSession(False))  # it goes on when the screen is left, whoever has started it
         return client
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.client.diagnosing import Patience, await_verdict
-from autobrrr.client.session_client import join_or_start
+from autobrrr.client.session_client import open_session
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Advice, Diagnosis, ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
@@ -78,7 +78,7 @@ def diagnosis_of(base: LiveTrial) -> Diagnosis | None:
         return None
     base.witnesses.rest()
     try:
-        with join_or_start(pid, SessionOptions()) as client:
+        with open_session(pid, SessionOptions()) as client:
             found = await_verdict(client, Patience(for_s=DIAGNOSIS_S), lambda line: None)
             client.detach()
             return found

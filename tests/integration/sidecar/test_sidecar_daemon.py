@@ -68,7 +68,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeJob]:
 
 
 def start(job: FakeJob, **options: object) -> session_client.Client:
-    return session_client.join_or_start(job.pid, SessionOptions(**options))  # type: ignore[arg-type]
+    return session_client.open_session(job.pid, SessionOptions(**options))  # type: ignore[arg-type]
 
 
 def watch(job: FakeJob, folder: Path, *flags: str) -> subprocess.Popen[str]:
@@ -197,7 +197,7 @@ def test_a_foreground_session_ends_in_order_when_its_command_is_killed(job: Fake
 def test_a_foreground_command_that_joined_ends_a_session_which_nobody_else_uses(
     job: FakeJob, tmp_path: Path
 ) -> None:
-    with session_client.join_or_start(job.pid, SessionOptions(), owned=True):
+    with session_client.open_session(job.pid, SessionOptions(), owned=True):
         watching = watch(job, tmp_path, "--foreground")
     watching.send_signal(signal.SIGINT)
     assert "the session ended: detached" in watching.communicate(timeout=20)[1]

@@ -77,7 +77,8 @@ def test_a_session_stays_where_the_command_that_leaves_it_says_so(
     monkeypatch: pytest.MonkeyPatch, started: bool, how: dict[str, bool], owns: list[bool]
 ) -> None:
     client = MagicMock(facts=session().facts, started=started)
-    monkeypatch.setattr(session_client, "join_or_start", lambda pid, options, **more: client)
+    monkeypatch.setattr(session_client, "find_target", lambda pid: pid)
+    monkeypatch.setattr(session_client, "_joined", lambda *target, **more: client)
     assert open_session(7, SessionOptions(), lambda line: None, **how) is client
     assert [call.args[0] for call in client.ask.call_args_list] == list(map(OwnSession, owns))
 

@@ -91,6 +91,6 @@ def test_the_command_whose_session_was_ended_does_not_start_another(
     monkeypatch.setattr(session_client, "Client", ended)
     monkeypatch.setattr(session_client, "start", lambda *_, **__: starts.append(1) or True)
     with pytest.raises(AutobrrrError, match="another command detached it") as caught:
-        session_client.join_or_start(os.getpid(), SessionOptions())
+        session_client.open_session(os.getpid(), SessionOptions())
     assert caught.value.exit_code == 1
     assert starts == [1]
