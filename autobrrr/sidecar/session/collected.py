@@ -41,21 +41,12 @@ from autobrrr.sidecar.session.rank_turn import RankLock
 from autobrrr.sidecar.session.ring_reader import Records, RingReader
 from autobrrr.sidecar.session.step_window import Buckets, StepWindow
 
-PeaksOf = Callable[[int, str | None, Path], MeasuredPeaks | None]
-
-
-def _kept(threads: int, torch: str | None, cache: Path) -> MeasuredPeaks | None:
-    """What was measured with the job's torch, else with our own."""
-    found = None if torch is None else quick_peaks(threads, cache, measure=False, version=torch)
-    return found or quick_peaks(threads, cache, measure=False)
-
 
 class Calibrations:
     """Looks things up once each.
 
     Args:
         cache: `paths.cache_dir()`.
-        peaks_of: Cached peaks at a number of threads, of a torch.
         fault_ns: Measures the cost of a page fault.
         proc: Where `/proc` lies.
     """
@@ -63,22 +54,22 @@ class Calibrations:
     def __init__(
         self,
         cache: Path,
-        peaks_of: PeaksOf = _kept,
         fault_ns: Callable[[], float | None] = fault_cost_ns,
         proc: Path = PROC,
     ) -> None:
-        self._cache, self._peaks_of = cache, peaks_of
+        self._cache = cache
         self._peaks: MeasuredPeaks | None = None
         self.fault_ns = fault_ns()
         self.bf16 = multiplies_bf16(proc)
 
     def peaks(self, threads: int | None, torch: str | None) -> MeasuredPeaks | None:
-        """Peaks of the job's torch at so many threads, once the cache has them; better ones later."""
+        """Peaks of the job's torch at so many threads, else of ours; better ones as they come."""
         if threads is None or threads < 1:
             return None
         known = self._peaks
         if known is None or known.threads != threads or known.is_disturbed:
-            known = self._peaks = self._peaks_of(threads, torch, self._cache)
+            known = None if torch is None else quick_peaks(threads, self._cache, measure=False, version=torch)
+            known = self._peaks = known or quick_peaks(threads, self._cache, measure=False)
         return known
 
 

@@ -12,19 +12,21 @@ from autobrrr.client import diagnosing
 from autobrrr.client.job_peaks import MeasuringPython, likely_threads, make_sure_of_peaks, may_use_a_device
 from autobrrr.roofline import quick_peaks
 from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session import collected
 from autobrrr.sidecar.session.collected import Calibrations, Collected
 from support.judged import diagnosis
 from support.screens import tui
 
 
-def test_the_judge_is_handed_what_was_looked_up(tmp_path: Path) -> None:
+def test_the_judge_is_handed_what_was_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        collected, "quick_peaks", lambda threads, *_, **__: diagnosis.peaks_of_machine(threads)
+    )
     (tmp_path / "cpuinfo").write_text("flags : fpu amx_bf16\n")
     findings = Collected(42, SessionOptions())
     assert findings.measurements(0).peaks is None
     findings.facts = diagnosis.facts(threads=3)
-    findings.calibrations = Calibrations(
-        tmp_path, lambda threads, *_: diagnosis.peaks_of_machine(threads), lambda: 800.0, proc=tmp_path
-    )
+    findings.calibrations = Calibrations(tmp_path, lambda: 800.0, proc=tmp_path)
     measured = findings.measurements(0)
     assert measured.peaks is not None
     assert (measured.peaks.threads, measured.fault_ns, measured.bf16) == (3, 800.0, True)
