@@ -33,9 +33,18 @@ def runtime_dirs(env: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def runtime_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """The first of `runtime_dirs` with which nothing is wrong; the very first where none is."""
-    found = runtime_dirs(env)
-    return next((each for each in found if objection_to(each) is None), found[0])
+    """The first of `runtime_dirs` that is private, or can be made so.
+
+    Raises:
+        AutobrrrError: none can: what is wrong with the first.
+    """
+    errors = []
+    for folder in runtime_dirs(env):
+        try:
+            return make_private(folder)
+        except AutobrrrError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _in_tmp() -> Path:

@@ -144,7 +144,7 @@ def _attach_to_a_child() -> Told:
 
 
 def _runtime() -> Told:
-    folder = paths.make_private(paths.runtime_dir())
+    folder = paths.runtime_dir()
     passed_over = paths.objection_to(paths.runtime_dirs()[0])
     if passed_over is not None:
         return "warn", f"{passed_over}; {folder} is used", "remove it"

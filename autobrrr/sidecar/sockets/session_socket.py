@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import folders, paths
-from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import names
 
@@ -102,7 +102,7 @@ class SessionSocket:
 
     def __init__(self, target: SessionTarget, env: Mapping[str, str] = os.environ) -> None:
         self.target = target
-        self.folder = _usable(env)
+        self.folder = paths.runtime_dir(env)
         self._lock, self._socket = self.folder / _lock_name(target), self.folder / target.name
         self._listener: socket.socket | None = None
         lock = folders.lock(self._lock)
@@ -146,16 +146,6 @@ class SessionSocket:
 
 class AlreadyServed(CannotAttach):
     """Another sidecar serves this job, or is just being started."""
-
-
-def _usable(env: Mapping[str, str]) -> Path:
-    errors: list[AutobrrrError] = []
-    for path in paths.runtime_dirs(env):
-        try:
-            return paths.make_private(path)
-        except AutobrrrError as error:
-            errors.append(error)
-    raise errors[0]
 
 
 def served(env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:

@@ -312,7 +312,7 @@ def main() -> None:
     parser.add_argument("--for-s", type=float, default=120.0)
     args = parser.parse_args()
     me = stat(os.getpid())
-    folder = paths.make_private(paths.runtime_dir())
+    folder = paths.runtime_dir()
     name = folder / f"agent-{os.getpid()}-{me.start_ticks}.sock"
     listener = socket.socket(socket.AF_UNIX)
     os.chdir(folder)  # an address has room for 107 bytes

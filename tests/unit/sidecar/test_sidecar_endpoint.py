@@ -80,7 +80,7 @@ def test_a_second_session_of_the_same_job_is_refused_until_the_first_has_gone(
 
 
 def test_the_socket_of_a_dead_session_is_replaced(me: SessionTarget, env: dict[str, str]) -> None:
-    folder = paths.make_private(paths.runtime_dir(env))
+    folder = paths.runtime_dir(env)
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(folder / me.name))
     dead.close()
@@ -93,7 +93,7 @@ def test_the_socket_of_a_dead_session_is_replaced(me: SessionTarget, env: dict[s
 
 
 def test_a_folder_that_is_open_to_others_is_refused(me: SessionTarget, env: dict[str, str]) -> None:
-    paths.runtime_dir(env).mkdir(mode=0o755)
+    paths.runtime_dirs(env)[0].mkdir(mode=0o755)
     with pytest.raises(AutobrrrError, match="open to other users"):
         SessionSocket(me, env)
 
@@ -181,7 +181,7 @@ def test_a_client_of_another_user_is_not_let_in(tmp: Path, env: dict[str, str], 
 
 
 def test_what_is_gone_is_swept_and_nothing_else(me: SessionTarget, env: dict[str, str]) -> None:
-    folder = paths.make_private(paths.runtime_dir(env))
+    folder = paths.runtime_dir(env)
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(folder / "4194304-7.sock"))
     for name in ("4194304-7.sock.lock", "ranks-ab12.lock", "notes.txt", "4194304-8.sock", "a-b.sock"):
