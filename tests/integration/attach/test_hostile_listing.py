@@ -1,96 +1,53 @@
-"""What any user's process shows never stops, holds up or fools the list of jobs that root makes."""
+"""What any user's process shows never holds up or fools the list of jobs that root makes: a made-up /proc."""
 
-import contextlib
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from autobrrr.attach import job_listing
 from autobrrr.cli.verbs import ls
 from autobrrr.readable import readable
 from autobrrr.records import JobLine
+from support.machines.fake_proc import FakeProc
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look at another user's process"),
-    pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that all can run"),
-]
-USER = 23456
-PROGRAM = Path(__file__).parents[2] / "support" / "processes" / "hostile_process.py"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_stays() -> Iterator[None]:
-    """A user without a home has caches and logs in /tmp."""
-    yield
-    shutil.rmtree(f"/tmp/autobrrr-{USER}", ignore_errors=True)
+pytestmark = pytest.mark.integration
+PID = 4242
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder of the other user's; pytest's own are closed to it."""
-    made = Path(tempfile.mkdtemp(prefix="hostile-"))
-    os.chown(made, USER, USER)
-    yield made
-    shutil.rmtree(made)
+def proc(tmp_path: Path) -> FakeProc:
+    made = FakeProc(tmp_path)
+    made.add(PID, torch=True, state="T")
+    return made
 
 
-@contextlib.contextmanager
-def hostile(folder: Path, kind: str, *more: str) -> Iterator[int]:
-    """A process of another user; its pid."""
-    program = shutil.copy(PROGRAM, folder / "train.py")
-    with subprocess.Popen(
-        ["/usr/bin/python3", "-I", "-S", program, kind, str(folder), str(USER), *more],
-        env={},
-        stdout=subprocess.PIPE,
-        cwd="/",
-    ) as process:
-        try:
-            assert process.stdout.readline() == b"up\n"
-            yield process.pid
-        finally:
-            process.kill()
+@pytest.fixture
+def version(proc: FakeProc) -> Path:
+    """The file that says which torch the process has; it is the other user's."""
+    folder = proc.root / str(PID) / "root" / "site" / "torch"
+    folder.mkdir(parents=True)
+    return folder / "version.py"
 
 
-def row(pid: int) -> JobLine:
-    (found,) = (each for each in ls.jobs() if each.pid == pid)
+def row(proc: FakeProc) -> JobLine:
+    (found,) = job_listing.find(proc.root, own_pid=99)
     return found
 
 
-def doctor_says(pid: int) -> str:
-    words = [sys.executable, "-m", "autobrrr", "doctor", str(pid), "-v"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+def test_a_version_that_would_hold_up_its_reader_is_not_read(proc: FakeProc, version: Path) -> None:
+    os.mkfifo(version)
+    assert row(proc).torch is None
 
 
-def test_a_version_that_would_hold_up_its_reader_is_not_read(folder: Path) -> None:
-    with hostile(folder, "fifo") as pid:
-        found = row(pid)
-        assert found.torch is None
-        assert "PyTorch is loaded" in doctor_says(pid)
+def test_a_link_to_what_root_alone_may_read_shows_nothing_of_it(proc: FakeProc, version: Path) -> None:
+    version.with_name("secret").write_text("__version__ = '2.8.1'\n")
+    version.symlink_to("secret")
+    assert row(proc).torch is None
 
 
-def test_a_link_to_what_root_alone_may_read_shows_nothing_of_it(folder: Path) -> None:
-    secret = Path(tempfile.mkdtemp(prefix="secret-"))
-    try:
-        (secret / "version").write_text("__version__ = 'hunter2'\n")
-        with hostile(folder, "link", str(secret / "version")) as pid:
-            assert "hunter2" not in repr(row(pid))
-            secret.chmod(0o755)
-            for mode in (0o640, 0o644):  # no link is followed, whoever may read what it leads to
-                (secret / "version").chmod(mode)
-                assert row(pid).torch is None
-    finally:
-        shutil.rmtree(secret)
-
-
-def test_escape_sequences_of_a_process_don_t_reach_the_terminal(folder: Path) -> None:
-    with hostile(folder, "steering", "\x1b[2J") as pid:
-        assert row(pid).torch == r"2.3\x1b[31mRED\x07"
-        shown = ls.table([row(pid)])
-        assert readable(shown.replace("\n", "")) == shown.replace("\n", "")
+def test_escape_sequences_of_a_process_don_t_reach_the_terminal(proc: FakeProc, version: Path) -> None:
+    version.write_text("__version__ = '2.3\x1b[31mRED\x07'\n")
+    assert row(proc).torch == r"2.3\x1b[31mRED\x07"
+    shown = ls.table([row(proc)])
+    assert readable(shown.replace("\n", "")) == shown.replace("\n", "")
