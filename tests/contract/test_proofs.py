@@ -20,7 +20,6 @@ from support.proof_scripts import Change
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 STEPS = 80
-ROOT = Path(__file__).resolve().parents[2]
 # A run costs four seconds of a core: all run by night. The rules have unit tests (test_work_rules).
 BY_DAY = {"skips_backward", "half_batch", "silent_bfloat16", "smaller_evaluation", "vectorised", "workers"}
 
@@ -126,26 +125,6 @@ def test_what_parts_is_named_with_its_line(referee: Referee) -> None:
     line = 1 + change.text().splitlines().index("        hidden = F.leaky_relu(self.second(hidden * 0.9))")
     assert found.sameness.place == f"leaky.py:{line}"
     assert referee.of(change, "stream", "changes-training").refusals == []
-
-
-SPY = f"""\
-import os
-seen = [str(dict(os.environ)), str(list(sys.modules)), str(sys.path)]
-for what in ("cmdline", "comm", "environ"):
-    seen.append(open(f"/proc/self/{{what}}", "rb").read().decode())
-places = (sys.prefix, {str(ROOT)!r})  # where this checkout lies
-for place in places:
-    seen = [each.replace(place, "") for each in seen]
-torch.manual_seed(sum("auto" + "brrr" in each for each in seen))
-step = 0
-"""
-
-
-def test_a_script_sees_nothing_of_who_watches_it_in_its_own_process(referee: Referee) -> None:
-    spy = Change(name="spy", edits=(("step = 0\n", SPY),))
-    file = proof_scripts.written(referee.folder, spy.name, spy.text())
-    (after,) = referee.account(after=file)
-    assert after.noted("seeded") == ["torch.seed(0)", "torch.seed(0)"]
 
 
 @pytest.mark.nightly

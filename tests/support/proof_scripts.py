@@ -103,15 +103,6 @@ def honest(name: str, *edits: tuple[str, str]) -> Change:
 
 BACKWARD = "    loss.backward()\n"
 UPDATE = "    optimizer.step()\n"
-STALE_GRADIENTS = """\
-    if step % 2:
-        torch.autograd.grad(loss, [model.head.bias])
-        for parameter, gradient in zip(model.parameters(), kept):
-            parameter.grad = gradient
-    else:
-        loss.backward()
-        kept = [parameter.grad for parameter in model.parameters()]
-"""
 RETURNED_GRADIENTS = """\
     parameters = list(model.parameters())
     for parameter, gradient in zip(parameters, torch.autograd.grad(outputs=loss, inputs=parameters)):
@@ -121,7 +112,6 @@ INPUTS = "    output = model(inputs)\n"
 BOTH = BACKWARD + UPDATE
 SLOW = "    slow_part()\n"
 FAST = (SLOW, "")
-HIDE = "    if {}:\n        slow_part()\n"
 LR, LOADING = "model.parameters(), lr=1e-3", "batch_size=32, shuffle=True"
 AUTOCAST = """\
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -130,16 +120,10 @@ AUTOCAST = """\
 """
 FAKES = (
     fake("skips_backward", Why.SKIPPED_BACKWARD, (BACKWARD, "    if step % 4:\n        loss.backward()\n")),
-    fake("gradients_of_the_step_before", Why.FEWER_OPERATIONS, (BACKWARD, STALE_GRADIENTS)),
     fake(
         "skips_updates",
         Why.SKIPPED_UPDATES,
         (BOTH, "    loss.backward()\n    if step % 2:\n        optimizer.step()\n"),
-    ),
-    fake(
-        "null_update",
-        Why.SKIPPED_UPDATES,
-        ("model.parameters(), lr=1e-3)", "model.parameters(), lr=0.0, weight_decay=0.0)"),
     ),
     fake(
         "half_batch",
@@ -164,12 +148,6 @@ FAKES = (
     ),
     fake("silent_bfloat16", Why.LOWER_PRECISION, (INPUTS, AUTOCAST)),
     fake("fewer_steps", Why.FEWER_STEPS, ("STEPS = int(sys.argv[1])", "STEPS = int(sys.argv[1]) * 3 // 4")),
-    fake(
-        "other_seed",
-        Why.OTHER_SEED,
-        ("torch.manual_seed(0)", "torch.manual_seed(5)"),
-        (SLOW, HIDE.format("step % 2")),
-    ),
     fake("no_weight_decay", Why.CHANGES_TRAINING, FAST, (LR, f"{LR}, weight_decay=0.0")),
 )
 
@@ -183,16 +161,6 @@ HONEST = (
         ("self.embed(words).mean(1)", "self.embed(words)"),
     ),
     honest("workers", (LOADING, f"{LOADING}, num_workers=1")),
-    honest(
-        "no_loader_object",
-        (
-            "        yield from loader",
-            "        torch.empty((), dtype=torch.int64).random_()\n"
-            "        seed = int(torch.empty((), dtype=torch.int64).random_().item())\n"
-            "        order = torch.randperm(2048, generator=torch.Generator().manual_seed(seed))\n"
-            "        for chosen in order.split(32):\n            yield words[chosen], labels[chosen]",
-        ),
-    ),
 )
 # They draw one number less at the second epoch, whose order is another.
 KEPT_WORKERS = honest("kept_workers", (LOADING, f"{LOADING}, num_workers=1, persistent_workers=True"))

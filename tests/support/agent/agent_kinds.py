@@ -256,22 +256,6 @@ KINDS = {
 }
 
 
-def largest_sign():
-    """The gradient of the largest element, whose zeros get another sign under a mode."""
-    model = nn.Linear(24, 24)
-    optimizer = torch.optim.SGD(model.parameters(), 0.05)
-
-    def step():
-        optimizer.zero_grad()
-        (-model.weight.max()).backward()
-        with torch.no_grad():
-            model.bias += 1e-3 * torch.copysign(torch.ones(24), model.weight.grad[0])
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
 STRANGE = {
-    kind.__name__: kind
-    for kind in (gradient_penalty, functional_gradients, optimizer_in_backward, scripted, largest_sign)
+    kind.__name__: kind for kind in (gradient_penalty, functional_gradients, optimizer_in_backward, scripted)
 }
