@@ -210,8 +210,8 @@ class SimulatedJob:
         """Training goes on while a command is under way: at least to the next boundary."""
         until_ns = self._clock_ns + ns
         self._run(1)
-        while self._clock_ns < until_ns:
-            self._run(1)
+        while (left_ns := until_ns - self._clock_ns) > 0:
+            self._run(max(1, int(left_ns / self.base_ns / 2)))
 
     def _run(self, count: int) -> None:
         if self.gone_after_steps is not None and self._count >= self.gone_after_steps:
