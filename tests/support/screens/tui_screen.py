@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,6 +22,22 @@ async def nothing_is_due(_: float = 0.0, most_s: float = 1.0) -> None:
         await asyncio.sleep(0.002)
         if not loop._ready or time.monotonic() - begun_s > most_s:  # type: ignore[attr-defined]
             return
+
+
+@contextmanager
+def no_idling() -> Iterator[None]:
+    """The app is driven as fast as it goes."""
+    with (
+        patch("textual.app.wait_for_idle", nothing_is_due),
+        patch("textual.pilot.wait_for_idle", nothing_is_due),
+    ):
+        yield
+
+
+def shown(app: AutobrrrApp) -> str:
+    """What the terminal shows now, without colours."""
+    lines = app.screen._compositor.render_strips()
+    return "\n".join(line.text.rstrip() for line in lines)
 
 
 class Desk:
@@ -45,9 +62,7 @@ class Desk:
 
     @property
     def text(self) -> str:
-        """What the terminal shows now, without colours."""
-        lines = self.pilot.app.screen._compositor.render_strips()
-        return "\n".join("".join(strip.text for strip in [line]).rstrip() for line in lines)
+        return shown(self.pilot.app)  # type: ignore[arg-type]
 
 
 def at_desk(
@@ -69,10 +84,7 @@ def at_desk(
             await pilot.pause()
             await work(Desk(pilot, screen, source))
 
-    with (
-        patch("textual.app.wait_for_idle", nothing_is_due),
-        patch("textual.pilot.wait_for_idle", nothing_is_due),
-    ):
+    with no_idling():
         asyncio.run(run())
     return source
 

@@ -16,6 +16,7 @@ from autobrrr_tui.screens.jobs_screen import TopScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.view_state import Source
 from support.screens import tui
+from support.screens.tui_screen import no_idling, shown
 from support.sessions.client import PlayedClient
 
 JOBS = [
@@ -66,13 +67,9 @@ def after(
                 await pilot.pause()
             return shown(app), sum(isinstance(screen, SessionScreen) for screen in app.screen_stack)
 
-    text, deep = asyncio.run(run())
+    with no_idling():
+        text, deep = asyncio.run(run())
     return text, entered, deep
-
-
-def shown(app: AutobrrrApp) -> str:
-    lines = app.screen._compositor.render_strips()
-    return "\n".join("".join(part.text for part in [line]).rstrip() for line in lines)
 
 
 def test_script_state_regime_and_the_way_out_are_seen_at_a_narrow_width() -> None:
