@@ -93,7 +93,7 @@ def test_what_is_not_measured_is_left_out_and_never_nothing() -> None:
 
 def test_who_connects_and_says_nothing_delays_no_reader() -> None:
     with listening() as listener, ExitStack() as silent:
-        for _ in range(20):
+        for _ in range(3):
             silent.enter_context(connected(listener))
         listener.take(published(found(), None))
         assert fetched(listener)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.fuzzing.trace_documents import CHANGES, case
+from benchmarks.fuzzing.trace_documents import case
 from benchmarks.fuzzing.trace_target import problems
 
 
@@ -13,10 +13,10 @@ def wrong(first: int, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "share", [0, *(pytest.param(share, marks=pytest.mark.integration) for share in range(1, 4))]
+    "share", [0, *(pytest.param(share, marks=pytest.mark.integration) for share in range(1, 8))]
 )
 def test_mutated_traces_lose_nothing_in_silence(share: int) -> None:
-    assert wrong(300 * share, 300) == []
+    assert wrong(150 * share, 150) == []
 
 
 @pytest.mark.nightly
@@ -24,10 +24,3 @@ def test_mutated_traces_lose_nothing_in_silence(share: int) -> None:
 @pytest.mark.parametrize("share", range(10))
 def test_ten_thousand_mutated_traces_lose_nothing_in_silence(share: int) -> None:
     assert wrong(10_000 + 1_000 * share, 1_000) == []
-
-
-def test_every_kind_of_change_is_made_and_documents_are_longer_than_three_blocks() -> None:
-    made = [case(seed) for seed in range(300)]
-    assert {each.change for each in made} == set(CHANGES)
-    assert sum(len(each.plain) > 3 * each.block_bytes for each in made) > 250
-    assert case(7) == case(7)

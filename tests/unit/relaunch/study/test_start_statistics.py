@@ -31,7 +31,7 @@ def test_looks_become_rarer_and_spend_less_than_alpha() -> None:
 
 def test_false_verdicts_stay_below_alpha_over_all_looks() -> None:
     draw = np.random.default_rng(0)
-    wrong, repeats = 0, 3000
+    wrong, repeats = 0, 1000
     for _ in range(repeats):
         found, rule = starts(draw, 12), StartRule()
         next(count for count in range(1, 13) if rule.is_over(found[:count], is_last=count == 12))
@@ -42,7 +42,7 @@ def test_false_verdicts_stay_below_alpha_over_all_looks() -> None:
 @pytest.mark.parametrize("times", [4, 10])
 def test_a_side_whose_starts_differ_more_is_not_sooner_called_faster(times: int) -> None:
     draw = np.random.default_rng(3)
-    faster, repeats = 0, 2000
+    faster, repeats = 0, 600
     for _ in range(repeats):
         found, rule = [], StartRule()
         for count in range(1, 9):
@@ -107,7 +107,7 @@ def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
 def test_a_study_of_what_makes_no_difference_is_hardly_ever_confirmed() -> None:
     draw = np.random.default_rng(5)
     for luck, most in ((0.0, 0.005), (0.01, 0.025)):
-        claimed, repeats = 0, 1500
+        claimed, repeats = 0, 500
         for _ in range(repeats):
             pairs = [tuple(draw.normal(0, luck) + draw.normal(0, 0.02, 12)) for _ in range(3)]
             found = [StartResult(gain=float(np.mean(each)), pairs=each) for each in pairs]
