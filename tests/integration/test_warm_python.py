@@ -57,23 +57,3 @@ def test_a_warm_process_looks_as_a_cold_one_from_inside_and_from_outside(
     cold, cold_outside = seen(words, tmp_path, given)
     assert [name for name in cold if warm[name] != cold[name]] == []
     assert warm_outside == cold_outside
-
-
-@pytest.mark.integration
-def test_two_warm_processes_draw_other_random_numbers(tmp_path: Path) -> None:
-    draws = "import random, numpy, torch; print(random.random(), numpy.random.rand(), torch.rand(1))"
-    words = [sys.executable, "-c", draws]
-    one, other = (
-        warm_python.start(words, environment(tmp_path)).communicate(timeout=60)[0].split() for _ in range(2)
-    )
-    assert all(first != second for first, second in zip(one, other, strict=True))
-
-
-def test_a_server_that_was_killed_is_started_anew(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "print(1)"]
-    warm_python.start(words, environment(tmp_path)).communicate(timeout=60)
-    warm_python._server().process.kill()
-    warm_python._server().process.wait()
-    child = warm_python.start(words, environment(tmp_path))
-    assert child.communicate(timeout=60)[0] == "1\n"
-    assert child.returncode == 0

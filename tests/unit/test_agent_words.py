@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,24 +32,6 @@ def test_facts_that_can_t_be_are_refused(
     socket.send_fds(pair[1], [hello], [0])
     with pytest.raises(framing.BadFrame, match="facts: Expected"):
         enter.hello_from(pair[0])
-
-
-def test_a_first_frame_that_comes_byte_by_byte_is_given_up_on(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(enter, "HELLO_TIMEOUT_S", 0.3)
-
-    def drip() -> None:
-        with contextlib.suppress(OSError):
-            for byte in framing.encode({"event": "hello", "facts": {}})[:30]:
-                pair[1].send(bytes([byte]))
-                time.sleep(0.1)
-
-    slowly = threading.Thread(target=drip)
-    slowly.start()
-    with pytest.raises(framing.BadFrame, match="stream ended"):
-        enter.hello_from(pair[0])
-    slowly.join()
 
 
 def test_a_session_whose_figures_nothing_can_be_made_of_ends_with_a_sentence(tmp_path: Path) -> None:

@@ -159,21 +159,6 @@ def test_a_python_without_torch_or_sitecustomize_notices_nothing(version: str, t
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-def test_a_damaged_folder_does_not_disturb_the_script(tmp_path: Path) -> None:
-    env = {**environment(tmp_path), "PYTHONPATH": str(STANDIN)}
-    prepared = preloaded_agent.prepare(None, env, tmp_path / "run" / "autobrrr")
-    for damage in ("source", "stub", "boot.json"):
-        (prepared.folder / damage).write_text("{")
-        done = subprocess.run(
-            [sys.executable, "-c", "import torch, time; time.sleep(0.2); print(torch.__version__)"],
-            env=prepared.environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert (done.stdout, done.stderr) == ("2.9.0+standin\n", ""), damage
-
-
 @pytest.mark.parametrize(
     ("ending", "code"),
     [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137), ("pass", 0), ("1/0", 1)],

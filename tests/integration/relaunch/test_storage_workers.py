@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
@@ -13,7 +13,6 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from autobrrr import recipe
-from autobrrr.cli import main
 from autobrrr.relaunch.search import study_storage
 from support import relaunch, training
 from support.outside import postgres
@@ -21,7 +20,6 @@ from support.outside import postgres
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 pytest.importorskip("psycopg", reason="the driver of PostgreSQL is not installed")
 
-Tune = Callable[[str], tuple[int, str]]
 # A worker as users start it, but one that is soon taken for dead and sooner sure.
 WORKER = """
 import sys
@@ -41,19 +39,6 @@ def server() -> Iterator[postgres.Server]:
         pytest.skip("no PostgreSQL server is installed")
     with postgres.server(found) as started:
         yield started
-
-
-@pytest.fixture
-def tune(capsys: pytest.CaptureFixture[str]) -> Tune:
-    """Ends before anything is started; returns the exit code and what it said on standard error."""
-
-    def command(url: str) -> tuple[int, str]:
-        code = main(["tune", "--storage", url, "--param", "gc.freeze", "--", "python", "train.py"])
-        out, err = capsys.readouterr()
-        assert out == ""
-        return code, err
-
-    return command
 
 
 def study(url: str, name: str) -> optuna.Study:
@@ -145,25 +130,3 @@ def kill_one_that_measures(workers: list[subprocess.Popen[str]], url: str) -> in
             return int(pid)
         time.sleep(0.1)
     raise AssertionError("no two workers measured at a time")
-
-
-@pytest.mark.parametrize(
-    ("user", "database", "told"),
-    [
-        ((postgres.USER, "wr0ng-word"), "postgres", (2, "password authentication failed")),
-        (("nobody-we-know", "some-word"), "postgres", (2, "password authentication failed")),
-        ((postgres.USER, postgres.PASSWORD), "no_such", (2, 'database "no_such" does not exist')),
-        (("reader", "s3same"), "postgres", (2, "permission denied for schema public")),
-    ],
-)
-def test_who_is_not_let_in_gets_one_line_without_the_password(
-    user: tuple[str, str], database: str, told: tuple[int, str], server: postgres.Server, tune: Tune
-) -> None:
-    name, password = user
-    if name == "reader":
-        server.run("postgres", "create role reader login password 's3same'")
-    found, said = tune(server.url(database, user=name, password=password))
-    assert found == told[0]
-    assert told[1] in said
-    assert password not in said
-    assert [line.partition(":")[0] for line in said.rstrip("\n").split("\n")[1:]] in ([], ["hint"])

@@ -277,11 +277,3 @@ def test_figures_are_served_as_long_as_the_session_lasts(job: FakeJob, tmp_path:
     assert url in again.stderr  # it is the session's
     assert autobrrr(tmp_path, "detach", str(job.pid)).code == 0
     eventually(lambda: not listens(port))
-
-
-def test_the_listener_dies_with_its_sidecar(job: FakeJob, tmp_path: Path) -> None:
-    attached = autobrrr(tmp_path, "attach", str(job.pid), "--plain", "--for", "1s", "--metrics", "0")
-    port = int(attached.stderr.split("127.0.0.1:")[1].split("/")[0])
-    assert listens(port)
-    job.kill()
-    eventually(lambda: not listens(port))

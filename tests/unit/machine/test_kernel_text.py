@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.attach import job_listing, job_roles, triage
-from autobrrr.machine import control_groups, kernel_text, processors, procfs
+from autobrrr.machine import control_groups, kernel_text, processors
 from support.machines.fake_proc import FakeProc
 
 TORCH = "7f00-7f01 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
@@ -28,13 +28,6 @@ def test_a_number_of_the_kernel_s(text: str | bytes, found: int) -> None:
 def test_any_text_is_a_number_in_ascii_or_none(text: str) -> None:
     found = kernel_text.number(text)
     assert found is None or (text.isascii() and int(text) == found)
-
-
-def test_a_line_that_a_name_forges_does_not_count(proc: FakeProc) -> None:
-    folder = proc.add(10, uid=7)
-    text = (folder / "status").read_text()
-    (folder / "status").write_text("Uid:\t0\t0\t0\t0\n" + text)
-    assert procfs.owner(10, proc.root) == (7, 0)
 
 
 @given(st.binary(max_size=300))

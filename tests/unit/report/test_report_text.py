@@ -119,20 +119,6 @@ def test_a_job_is_called_measuring_only_while_it_is_measured(state: str, limit: 
     assert verdict_words(found) == words
 
 
-def test_what_limits_stands_in_one_line_whether_or_not_its_regime_is_confirmed() -> None:
-    found = diagnosis(
-        limit="kernels",
-        limit_confidence="high",
-        limit_reason="76 % matrix products",
-        shares=Shares(compute=0.76),
-        adds="not confirmed: no peak is known",
-    )
-    first, *others = verdict_text(found).splitlines()
-    assert first == "pid 4242: Limited by computation: 76 % matrix products (high confidence)"
-    assert not any("unknown" in line for line in others)
-    assert "not confirmed: no peak is known" in others[0]
-
-
 @pytest.mark.parametrize(
     ("ns", "text"),
     [

@@ -83,15 +83,6 @@ def test_what_stands_behind_the_end_of_the_list_is_said_and_the_metadata_are_kep
     assert len(read(path).host) == sound
 
 
-def test_events_behind_a_bracket_that_closes_their_list_early_are_said(tmp_path: Path) -> None:
-    text = busy_scene(1, 3).text().replace(b",\n", b"],\n", 1)
-    path = tmp_path / "closed.json"
-    path.write_bytes(text)
-    trace = read(path)
-    assert (trace.events, trace.unread) == (1, 1)
-    assert "events behind the end of their list" in warned(trace)
-
-
 def _zipped(data: bytes) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:

@@ -133,15 +133,6 @@ def job() -> Stamped:
     return Stamped()
 
 
-def test_a_step_takes_what_lies_between_its_events_on_the_device(job: Stamped) -> None:
-    job.on()
-    job.step(5 * MS)
-    job.step(7 * MS)
-    job.device.done_ns = 100 * MS
-    job.step(3 * MS, plain=False)
-    assert job.written == {0: 5 * MS, 1: 7 * MS, 2: 3 * MS}
-
-
 def test_work_of_ours_between_two_steps_is_in_neither(job: Stamped) -> None:
     job.on()
     job.step(5 * MS, plain=False, own_ns=40 * MS)

@@ -11,26 +11,12 @@ def closings(steps: StepPattern, fires: list[int]) -> list[bool]:
     return [steps.fire(who) for who in fires]
 
 
-def test_every_fire_of_a_single_optimizer_closes_a_step() -> None:
-    steps = StepPattern()
-    assert all(closings(steps, [A] * 10))
-    assert steps.pattern == Pattern(anchor=A, cycle=1)
-    assert steps.anchor == A
-
-
 def test_the_first_steps_are_settling_and_later_ones_not() -> None:
     steps = StepPattern()
     closings(steps, [A] * SETTLING_STEPS)
     assert steps.settling
     closings(steps, [A])
     assert not steps.settling
-
-
-def test_a_gan_step_is_closed_once_a_round() -> None:
-    steps = StepPattern()
-    closings(steps, [A, B] * 4)
-    assert steps.pattern.anchor == B
-    assert closings(steps, [A, B, A, B]) == [False, True, False, True]
 
 
 def test_with_n_critic_the_rarest_optimizer_closes_the_step() -> None:
@@ -70,14 +56,6 @@ def test_an_optimizer_that_fires_now_and_then_is_no_step() -> None:
         steps = StepPattern()
         closings(steps, ([A] * usual + [B]) * 9)
         assert steps.anchor == anchor
-
-
-def test_of_many_optimizers_the_last_closes_the_step() -> None:
-    steps = StepPattern()
-    each = list(range(1, 301))
-    closings(steps, each * 2)
-    assert steps.anchor == 300
-    assert sum(closings(steps, each * 3)) == 3
 
 
 def test_a_new_optimizer_makes_it_learn_anew() -> None:
