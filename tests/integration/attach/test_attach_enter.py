@@ -230,8 +230,17 @@ def test_a_process_whose_waits_are_replaced_is_refused_at_once_and_left_alone(tm
     eventually(lambda: own_folders() <= before)
 
 
-def test_the_doctor_agrees_with_attach(tmp_path: Path) -> None:
+def test_the_list_and_the_doctor_agree_with_attach(tmp_path: Path) -> None:
     with child("training") as good, child("spin") as bad:
+        deadline = time.monotonic() + 20  # it says that it works before it has imported torch
+        listed: dict[int, dict[str, object]] = {}
+        while good.pid not in listed and time.monotonic() < deadline:
+            listed = {line["pid"]: line for line in autobrrr(tmp_path, "ls", "--json").json["jobs"]}
+        assert bad.pid not in listed
+        line = listed[good.pid]
+        assert (line["torch"], line["script"], line["attached"]) == ("2.9.0+standin", "-c", False)
+        assert line["attachable"] is True
+        assert str(good.pid) in autobrrr(tmp_path, "ls").stdout
         fine = autobrrr(tmp_path, "doctor", str(good.pid), "--json")
         assert fine.code == 0, fine.stdout
         assert {check["status"] for check in fine.json["checks"]} == {"ok"}
@@ -248,16 +257,3 @@ def test_the_doctor_of_the_machine_attaches_to_a_child(tmp_path: Path) -> None:
     assert found.code == 0
     by_name = {check["name"]: check for check in found.json["checks"]}
     assert "paused a child process for" in by_name["attach"]["detail"]
-
-
-def test_jobs_are_listed_with_script_and_torch(tmp_path: Path) -> None:
-    with child("training") as target, child("spin") as other:
-        deadline = time.monotonic() + 20  # it says that it works before it has imported torch
-        listed: dict[int, dict[str, object]] = {}
-        while target.pid not in listed and time.monotonic() < deadline:
-            listed = {line["pid"]: line for line in autobrrr(tmp_path, "ls", "--json").json["jobs"]}
-        assert other.pid not in listed
-        line = listed[target.pid]
-        assert (line["torch"], line["script"], line["attached"]) == ("2.9.0+standin", "-c", False)
-        assert line["attachable"] is True
-        assert str(target.pid) in autobrrr(tmp_path, "ls").stdout
