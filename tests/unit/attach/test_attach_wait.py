@@ -33,7 +33,7 @@ class World:
         self._proc.add(PID, **self._words)  # type: ignore[arg-type]
 
     def arrived(self, timeout_s: float) -> bool:
-        self.now_s += max(timeout_s, 0.1)  # a busy machine: fewer looks a second
+        self.now_s += max(timeout_s, 0.25)  # a busy machine: few looks a second
         words = self._at(self.now_s)
         if words is None:
             (self._proc.root / str(PID) / "stat").unlink(missing_ok=True)

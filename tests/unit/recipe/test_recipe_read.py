@@ -147,7 +147,7 @@ tables = st.recursive(
             st.sampled_from([*REGISTRY, "optimizer", "fused", "threads", "x"]), inner, max_size=3
         ),
     ),
-    max_leaves=8,
+    max_leaves=4,
 )
 
 

@@ -40,7 +40,7 @@ def test_a_tuning_becomes_a_recipe_with_its_evidence(monkeypatch: pytest.MonkeyP
     job = SimulatedJob(
         effects={"optimizer.fused": Effect(speed=1.3), "threads.intra_op(threads=1)": Effect(speed=1.2)}
     )
-    tuning = tune(job, settings=TuneSettings(budget_ns=40_000_000_000))
+    tuning = tune(job, settings=TuneSettings(budget_ns=20_000_000_000))
     made = recipe.from_tuning(tuning)
     assert {chosen.name: dict(chosen.options) for chosen in made.remedies} == {
         "optimizer.fused": {},

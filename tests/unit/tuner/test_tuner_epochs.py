@@ -12,8 +12,8 @@ SECOND_NS = 1_000_000_000
 WORKERS = ("loader.workers",)
 
 
-def settings(*only: str) -> TuneSettings:
-    return TuneSettings(budget_ns=60 * SECOND_NS, allowed=("bitwise", "rounding", "stream"), only=only)
+def settings(*only: str, budget_s: int = 60) -> TuneSettings:
+    return TuneSettings(budget_ns=budget_s * SECOND_NS, allowed=("bitwise", "rounding", "stream"), only=only)
 
 
 def job(speed: float, epoch_steps: int, **more: Effect) -> SimulatedJob:
@@ -35,7 +35,7 @@ def test_a_gain_that_comes_with_the_next_epoch_is_proven_by_alternating_epochs()
 
 
 def test_what_brings_nothing_goes_off_again() -> None:
-    found = tune(bench := job(1.0, 60), settings=settings(*WORKERS))
+    found = tune(bench := job(1.0, 60), settings=settings(*WORKERS, budget_s=30))
     assert (found.kept, bench.names_on) == ([], [])
 
 

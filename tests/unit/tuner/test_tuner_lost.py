@@ -24,7 +24,7 @@ def test_what_goes_off_by_itself_takes_nothing_else_with_it(stage: str) -> None:
         if due and not job.lost() and "optimizer.fused" in job.names_on:
             job.lose("optimizer.fused")
 
-    only = TuneSettings(budget_ns=80 * SECOND_NS, only=("optimizer.fused", "gc.freeze"))
+    only = TuneSettings(budget_ns=50 * SECOND_NS, only=("optimizer.fused", "gc.freeze"))
     found = tune(job, settings=only, on_progress=told)
     assert job.lost()
     assert (found.kept, job.names_on) == (["gc.freeze"], ["gc.freeze"])

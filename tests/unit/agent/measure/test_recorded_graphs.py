@@ -14,7 +14,7 @@ from autobrrr.agent.measure.recorded_graphs import RecordedGraphs
 from support.agent import fail
 
 X = torch.ones(4, 8)
-STEPS, LOOKS = 24, 10_000
+STEPS, LOOKS = 16, 10_000
 
 
 def net() -> nn.Sequential:

@@ -74,9 +74,9 @@ def test_a_pause_of_ours_before_a_step_is_part_of_it_and_named() -> None:
 
 def test_memory_stays_bounded() -> None:
     loop = Loop()
-    for _ in range(BUCKETS + 50):
-        loop.train(1, 50 * MS)
-        found = loop.train(1, 950 * MS)
+    for _ in range(SLOW_KEPT + 5):
+        loop.train(BUCKETS // SLOW_KEPT, 950 * MS)
+        found = loop.train(1, 5_000 * MS)
     assert len(found.median_ns) == BUCKETS
     assert len(found.slow) <= SLOW_KEPT
 

@@ -136,7 +136,7 @@ def test_what_a_recorded_step_tells_is_added_to_the_traced_ones(stage: Stage) ->
 def test_doubt_is_met_with_further_traces_ever_more_rarely(tmp_path: Path) -> None:
     stage = Stage(tmp_path, StepModel(kernels=0.6)).measured()
     traces: list[int] = []
-    for second in range(120):
+    for second in range(100):
         if stage.run(20, seconds=1) is State.TRACING:
             traces.append(second)
             stage.event("traced", traced(stage.model))
