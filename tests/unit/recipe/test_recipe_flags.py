@@ -194,6 +194,7 @@ def test_a_python_that_ignores_its_environment_is_known(command: str, found: boo
     "command",
     [
         "python -m cProfile train.py",
+        "python -m cProfile",
         "python -mpdb train.py",
         "python -m coverage run train.py",
         "python",

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobrrr.agent.phases.sampled_step import FINITE, NOT_FINITE, UNKNOWN, DeviceLoss, loss_finite
 
@@ -192,3 +193,17 @@ class Wrapped(torch.Tensor):
 )
 def test_anything_else_is_not_known(thing: object) -> None:
     assert loss_finite(thing) == UNKNOWN
+
+
+def test_no_operator_is_dispatched() -> None:
+    seen = []
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    loss = torch.tensor(1.0, requires_grad=True) * 2
+    with Watching():
+        assert loss_finite(loss) == FINITE
+    assert seen == []
