@@ -50,31 +50,6 @@ class Ends:
         self.sent.append(message)
 
 
-def test_a_second_undo_of_a_remedy_within_one_step_is_refused_and_the_session_goes_on(
-    optimizer: torch.optim.Optimizer,
-) -> None:
-    undone: list[str] = []
-    one = remedy("a", lambda job, options: lambda: undone.append("a"))
-    active, link = ActiveRemedies({"a": one}), Ends()
-    agent = AgentSession({}, torch, link, active)
-    agent._loop.put_on(lambda: None)
-    try:
-        applied = active.apply(agent._loop.job, "a", {})
-        for number in (1, 2):
-            agent._obey({"do": "undo", "id": number, "token": applied.token})
-        optimizer.step()
-        agent._flush()
-        assert agent._loop.broken is None
-    finally:
-        agent._loop.close_door()
-        agent._loop.take_down(keep=False, at_boundary=False)
-        agent._pages.close_fd()
-        agent._pages.release()
-    replies = [(each["reply"], each["ok"], each.get("why")) for each in link.sent if "reply" in each]
-    assert replies == [(1, True, None), (2, False, "no remedy has the token 1")]
-    assert undone == ["a"]
-
-
 class Tried:
     """A session in which two remedies were tried; one is off again, and has kept something."""
 

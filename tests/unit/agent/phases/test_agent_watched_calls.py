@@ -144,16 +144,6 @@ def test_a_remedy_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
     assert SLOT not in vars(model)
 
 
-def test_what_the_user_puts_over_a_watch_stays() -> None:
-    model = nn.Linear(4, 3)
-    ours = watch(model, None, None)
-    theirs = lambda x: x  # noqa: E731
-    vars(model)[SLOT] = theirs
-    unwatch(ours)
-    assert vars(model)[SLOT] is theirs
-    assert is_compiled(model)
-
-
 def cloned(model: nn.Linear) -> nn.Linear:
     """Made of the attributes of another one, as learn2learn's clones and replicas of DataParallel are."""
     clone = model.__new__(type(model))
