@@ -66,12 +66,8 @@ def queued(*lengths: tuple[str, int], rounds: int = 100, gap: int = 100) -> Scen
     return scene
 
 
-def beside_a_queue(rounds: int = 100, behind: int | None = None) -> Scene:
-    """A stream that runs as soon as it is launched, beside one with 20 ms of work from before the recording.
-
-    Args:
-        behind: How many of the rounds the other stream has; all by default.
-    """
+def beside_a_queue(rounds: int = 100) -> Scene:
+    """A stream that runs when it is launched, beside one with 20 ms of work from before the recording."""
     scene = Scene(head=HEAD)
     for index in range(rounds):
         called = index * 10_000
@@ -79,10 +75,9 @@ def beside_a_queue(rounds: int = 100, behind: int | None = None) -> Scene:
         scene.kernel(
             called + 5_000, 1_000, STREAMING, launch=(called, 300), stream=20, grid=GRID, block=BLOCK
         )
-        if index < (rounds if behind is None else behind):
-            at = 20_000_000 + index * 100_000
-            scene.kernel(at, 99_900, MATMUL, launch=(called + 400, 300), grid=GRID, block=BLOCK)
-            scene.kernel(at + 99_900, 50, MATMUL, launch=(called + 800, 90), grid=GRID, block=BLOCK)
+        at = 20_000_000 + index * 100_000
+        scene.kernel(at, 99_900, MATMUL, launch=(called + 400, 300), grid=GRID, block=BLOCK)
+        scene.kernel(at + 99_900, 50, MATMUL, launch=(called + 800, 90), grid=GRID, block=BLOCK)
     return scene
 
 

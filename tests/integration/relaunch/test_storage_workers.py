@@ -1,4 +1,4 @@
-"""Workers that share a study through a real PostgreSQL server: killed, cut off, locked out, all at once."""
+"""Workers that share a study through a real PostgreSQL server, all at once; one is killed."""
 
 import json
 import subprocess

@@ -36,9 +36,9 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     user: dict[str, object] = field(default_factory=dict)
 
-    def url(self, database: str, *, user: str = USER, password: str = PASSWORD) -> str:
-        escaped = password.replace("{", "%7B").replace("}", "%7D")
-        return f"postgresql://{user}:{escaped}@127.0.0.1:{self.port}/{database}"
+    def url(self, database: str) -> str:
+        escaped = PASSWORD.replace("{", "%7B").replace("}", "%7D")
+        return f"postgresql://{USER}:{escaped}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
         """Returns when it lets users in."""
