@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 import pytest
@@ -51,16 +50,6 @@ def test_an_end_between_frames_is_orderly_and_inside_one_it_is_not() -> None:
     theirs.close()
     with pytest.raises(BadFrame, match="inside a frame"):
         wire.read()
-
-
-def test_descriptors_that_come_unasked_are_closed() -> None:
-    wire, theirs = pair()
-    reader, writer = os.pipe()
-    socket.send_fds(theirs, [encode({"do": "ping"})], [writer])
-    os.close(writer)
-    assert wire.read() == [{"v": 1, "do": "ping"}]
-    assert os.read(reader, 1) == b""  # end of file: nobody holds the other end any more
-    os.close(reader)
 
 
 def test_what_the_socket_does_not_take_waits_and_goes_out_later() -> None:

@@ -15,7 +15,6 @@ from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Shares, Verdict
 from autobrrr_tui.sources.replay_source import RECORDING, ReplaySource, ViewReader, read
 from autobrrr_tui.view_state import ScreenStanding, View
-from docs.recording import placeless
 from support.screens import tui
 
 VERDICT = Verdict(regime="overhead", confidence="high", reason="Python", shares=Shares(), evidence=[])
@@ -158,12 +157,3 @@ def test_the_recording_names_no_place_of_the_machine_that_made_it() -> None:
     assert "/root" not in text
     assert "/home" not in text
     assert not re.search(r"/[\w-]+/train\.py", text)
-
-
-@pytest.mark.parametrize("named", ["/srv/ada/train.py", "../srv/train.py", "train.py"])
-def test_a_recording_tells_of_the_script_its_name_only(named: str) -> None:
-    job = tui.job(script="/srv/ada/train.py", argv=[named, "--steps", "9"])
-    tuned = msgspec.structs.replace(tui.tuned(), job=job)
-    for event in (tui.snapshot(job=job), tuned, tui.details(tuned=tuned)):
-        assert b"train.py" in msgspec.json.encode(placeless(event))
-        assert b"/srv" not in msgspec.json.encode(placeless(event))
