@@ -50,12 +50,9 @@ def test_the_sidecar_finds_the_package_and_starts_no_thread_pools(monkeypatch: p
     assert env["OPENBLAS_NUM_THREADS"] == "1"
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["autobrrr.client.session_client", "autobrrr.sidecar.__main__", "autobrrr.cli.verbs.diagnose"],
-)
-def test_what_must_start_fast_or_fork_imports_nothing_heavy(module: str) -> None:
+def test_what_must_start_fast_or_fork_imports_nothing_heavy() -> None:
+    modules = "autobrrr.client.session_client, autobrrr.sidecar.__main__, autobrrr.cli.verbs.diagnose"
     heavy = "{'numpy', 'torch', 'psutil', 'optuna', 'textual'}"
-    code = f"import sys, {module}; print(sorted(set(sys.modules) & {heavy}))"
+    code = f"import sys, {modules}; print(sorted(set(sys.modules) & {heavy}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
