@@ -47,22 +47,26 @@ def after(view: View, *keys: str, **options: Any) -> tui.FakeSource:
     return at_desk(view, work, **options)
 
 
-@pytest.mark.parametrize(
-    ("view", "keys", "asked"),
-    [
+def test_a_key_requests_one_thing() -> None:
+    cases: list[tuple[View, tuple[str, ...], Request[Any]]] = [
         (tui.judged(), ("t",), TuneRequest(stays=True)),
         (tui.judged(), ("p",), Measure("all", "on")),
         (tui.judged(), ("w",), Measure("window")),
-        (tui.judged(), ("d",), EndSession()),
         (tui.judged(), ("3", "a"), applied("optimizer.fused")),
         (tui.kept(), ("u",), UndoRemedy(1)),
         (tui.trying(), ("space",), SteerTuning("pause")),
         (replace(tui.trying(), details=tui.details(paused=True)), ("space",), SteerTuning("resume")),
-    ],
-    ids=lambda each: "+".join(each) if isinstance(each, tuple) else "",
-)
-def test_a_key_requests_one_thing(view: View, keys: tuple[str, ...], asked: Request[Any]) -> None:
-    assert after(view, *keys).requests == [asked]
+        (tui.judged(), ("d",), EndSession()),
+    ]
+
+    async def work(desk: Desk) -> None:
+        for view, keys, asked in cases:
+            await desk.show(view)
+            await desk.press("0", *keys)
+            assert desk.source.requests == [asked], keys
+            desk.source.requests.clear()
+
+    at_desk(tui.judged(), work)
 
 
 @pytest.mark.parametrize(
@@ -136,11 +140,19 @@ def test_export_says_where_there_is_nothing_to_write_or_no_place(tmp_path: Path)
 
 
 def test_applying_what_can_not_be_applied_says_what_to_do() -> None:
-    assert "is already on" in text_after(tui.kept(), "3", "a")
-    assert "autobrrr run --recipe" in text_after(tui.judged(), "3", *["down"] * 4, "a")
-    assert "choose a remedy" in text_after(tui.judged(), "a")
-    assert "no remedy is on" in text_after(tui.judged(), "u")
-    assert "nothing is being tuned" in text_after(tui.judged(), "space")
+    async def work(desk: Desk) -> None:
+        for view, keys, said in (
+            (tui.kept(), ("3", "a"), "is already on"),
+            (tui.judged(), ("3", *["down"] * 4, "a"), "autobrrr run --recipe"),
+            (tui.judged(), ("0", "a"), "choose a remedy"),
+            (tui.judged(), ("u",), "no remedy is on"),
+            (tui.judged(), ("space",), "nothing is being tuned"),
+        ):
+            await desk.show(view)
+            await desk.press(*keys)
+            assert said in desk.text
+
+    at_desk(tui.judged(), work)
 
 
 def test_the_one_switched_on_last_is_undone_first() -> None:
@@ -255,22 +267,17 @@ def test_every_word_that_a_page_may_ask_for_is_explained() -> None:
     assert verdicts | set(SAID) <= set(EXPLANATIONS)
 
 
-@pytest.mark.parametrize(
-    ("view", "keys", "copied"),
-    [
-        (tui.judged(), ("3", "down"), "optimizer.foreach"),
-        (tui.judged(), ("2", "down"), None),
-        (tui.kept(), ("5",), "schema = 1"),
-        (tui.judged(), (), "Limited by host: "),
-    ],
-    ids=["remedy", "signal", "recipe", "verdict"],
-)
-def test_y_copies_what_is_meant(view: View, keys: tuple[str, ...], copied: str | None) -> None:
+def test_y_copies_what_is_meant() -> None:
     async def work(desk: Desk) -> None:
-        await desk.press(*keys, "y")
-        text = desk.pilot.app.clipboard
-        assert text
-        assert copied is None or copied in text
-        assert "copied: " in desk.text
+        for keys, copied in (
+            ((), "Limited by host: "),
+            (("3", "down"), "optimizer.foreach"),
+            (("2", "down"), "batch_probe"),
+            (("5",), "schema = 1"),
+        ):
+            await desk.show(tui.kept() if "5" in keys else tui.judged())
+            await desk.press(*keys, "y")
+            assert copied in desk.pilot.app.clipboard
+            assert "copied: " in desk.text
 
-    at_desk(view, work)
+    at_desk(tui.judged(), work)
