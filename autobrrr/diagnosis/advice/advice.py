@@ -59,7 +59,10 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                 )
             )
     certain = costly_settings(measured) + ledger_edits(measured)
-    edits = [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
+    edits = [
+        Advice(remedy=edit.name, why=why, expected=None, reach="edit", class_=edit.cls)
+        for edit, why in needed_edits(measured)
+    ]
     # Without a gain, and first: a switch that was left on, on which predictions rest, or memory that grows.
     first = [one for one in certain if one.expected is None and one.remedy not in MAY_COST]
     rest = [one for one in certain if one not in first] + edits + found
@@ -72,11 +75,6 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     )
     # An edit is its author's to decide on. What is tried comes last where it changes the training.
     return sorted(first + rest, key=lambda one: one.class_ == CHANGES and one.reach != "edit")
-
-
-def _edit(name: str, cls: ExactnessClass, why: str, gain: float | None) -> Advice:
-    expected = None if gain is None else round(min(HIGHEST, gain), 3)
-    return Advice(remedy=name, why=why, expected=expected, reach="edit", class_=cls)
 
 
 def treated_regimes(verdict: Verdict) -> frozenset[str]:

@@ -86,8 +86,7 @@ def _evaluates(measured: Measurements) -> Found:
 def _unknown(measured: Measurements, does: str) -> Found:
     """Code of the user's between the phases, of no kind known here, by what it does."""
     row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", does)), None)
-    # "updates" have their edit in `script_edits`; checks are never all that a line does.
-    known = {*rows_beside(__file__), "updates"} - {LOOPS, KEPT, "validates"}
+    known = {*rows_beside(__file__)} - {LOOPS, KEPT, "validates"}  # checks are never all that a line does
     places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
     places += [] if looped is None else [looped[0]]
     if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:

@@ -22,7 +22,6 @@ NOTICEABLE = 0.03  # share of the step, or of the samples, from which an edit is
 EACH_STEP = 0.9  # times a step
 READ_BACK_OPS = ("_local_scalar_dense",)
 GATED = "synchronises by hand"
-LISTED = 0.9  # of a loop over tensors, what goes with operators over lists; an EMA over 222 measured 0.94
 MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
 
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
@@ -37,7 +36,6 @@ class Edit:
     name: str
     cls: ExactnessClass
     why: Why
-    gain: Callable[[Measurements], float | None] = lambda measured: None
 
 
 def needed_edits(measured: Measurements) -> list[tuple[Edit, str]]:
@@ -104,14 +102,9 @@ def _no_sync(measured: Measurements) -> str | None:
 
 
 def _updates(measured: Measurements) -> str | None:
-    """A loop over tensors in Python where torch has operators over lists."""
-    places = sites(measured, "updates")
-    if places and _share(measured, places[0]) >= NOTICEABLE:
-        stand = of_one(_share(measured, places[0]))
-        return (
-            f"the loop at {places[0].where} updates tensors one by one, {stand} of the samples stand in "
-            "it: torch._foreach_* (and torch.optim's foreach) do a list in one call"
-        )
+    """An optimizer of the user's own that loops over tensors where torch has operators over lists."""
+    if costly_line(measured, "updates") is not None:
+        return None  # told by that line
     traced, anatomy = measured.traced, measured.anatomy
     if traced is None or anatomy is None or not isinstance(kernel_work(traced), KernelWork):
         return None
@@ -125,11 +118,6 @@ def _updates(measured: Measurements) -> str | None:
         f"{own[0]} runs {operators:.0f} operators a step for {tensors} tensors, and {of_one(idle)} of the "
         "step is their dispatch: torch._foreach_* does a list of tensors in one call"
     )
-
-
-def _at_once(measured: Measurements) -> float | None:
-    found = costly_line(measured, "updates")
-    return None if found is None else 1 / max(0.01, 1 - LISTED * found[1])
 
 
 def _padding(measured: Measurements) -> str | None:
@@ -150,7 +138,7 @@ EDITS = (
     Edit(name="edit.non_blocking_copy", cls="bitwise", why=_blocking_copy),
     Edit(name="edit.no_sync", cls="rounding", why=_no_sync),
     Edit(name="edit.fused_attention", cls="rounding", why=written_attention),
-    Edit(name="edit.foreach_update", cls="rounding", why=_updates, gain=_at_once),
+    Edit(name="edit.foreach_update", cls="rounding", why=_updates),
     Edit(name="edit.padding", cls="rounding", why=_padding),
     Edit(name="batch.accumulation", cls="rounding", why=accumulation),
 )

@@ -11,7 +11,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Advice, CodeSite, FrameSamples, OpWork, WindowOp
 from autobrrr.records.agent_records import ProfilerWindow
-from support.judged.diagnosis import MS, an_op, anatomy, facts, measured, traced
+from support.judged.diagnosis import MS, an_op, anatomy, facts, frames, measured, traced
 
 
 def edits(job: Measurements) -> dict[str, Advice]:
@@ -27,7 +27,8 @@ def with_backwards(job: Measurements, count: int) -> Measurements:
 
 
 def test_an_edit_is_none_of_the_remedies_that_can_be_tried() -> None:
-    job = measured(stacks=stacks("updates", 30))
+    code = [CodeSite(what="updates", where="train.py:77 log_metrics", samples=30)]
+    job = measured(stacks=frames(host=30, model=70, code=code))
     assert set(edits(job)) == {"edit.foreach_update"}
     assert not set(edits(job)) & set(REGISTRY)
 
