@@ -34,6 +34,7 @@ OVER_TENSORS = frozenset({"parameters", "named_parameters", "state_dict"})
 CALLS = {  # names whose call at a line says what it does there
     "collect": "collects",
     "save": "saves",
+    "deepcopy": "saves",
     "iloc": "picks rows",
     "loc": "picks rows",
     "iterrows": "picks rows",
@@ -41,6 +42,8 @@ CALLS = {  # names whose call at a line says what it does there
     "isinf": "guards",
     "isfinite": "guards",
     "tensor": "makes tensors",
+    "LongTensor": "makes tensors",
+    "FloatTensor": "makes tensors",
 }
 ANYWHERE = ("picks rows",)  # in the function: what is picked is worked on in its other lines
 IN_C = ("makes tensors", "loops", "updates")  # what calls no Python

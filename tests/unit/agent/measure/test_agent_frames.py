@@ -156,10 +156,17 @@ def train(gc, model):
     for step in range(9):
         model.save(step)
         gc.collect()
+        copy.deepcopy(model)
+        torch.LongTensor(step)
 """
     names: dict[str, Any] = {}
     exec(compile(source, "/home/somebody/train.py", "exec"), names)
     code = names["train"].__code__
-    at = next(one.offset for one in dis.get_instructions(code) if one.argval == "collect")
-    sites = {(one["what"], one["where"]): one["samples"] for one in sites_on(Counter({(code, at): 7}), ())}
-    assert sites == {("collects", "train.py:5 train"): 7}
+    for name, what, line in (
+        ("collect", "collects", 5),
+        ("deepcopy", "saves", 6),
+        ("LongTensor", "makes tensors", 7),
+    ):
+        at = next(one.offset for one in dis.get_instructions(code) if one.argval == name)
+        (site,) = sites_on(Counter({(code, at): 7}), ())
+        assert site == {"what": what, "where": f"train.py:{line} train", "samples": 7}
