@@ -54,7 +54,13 @@ _DISPATCH = (
     "functional.py",
 )
 _NO_DISPATCH = ("nn/parallel/",)
-_VALIDATES = ("torch/distributions/constraints.py", "torch/distributions/distribution.py")
+_LIBRARY = {  # files that serve one purpose, which the user's line then has
+    "torch/distributions/constraints.py": "validates",
+    "torch/distributions/distribution.py": "validates",
+    "torch/_tensor_str.py": "prints",
+    "torch/nn/utils/parametrize.py": "parametrizes",
+    "torch/nn/utils/parametrizations.py": "parametrizes",
+}
 MOST_PLACES = 50
 COUNTS = ("samples", "stayed", "asleep", "ns", "long_ns")
 ENOUGH, MOST_S = 60, 6.0  # looks; without so many it goes on for so long
@@ -163,7 +169,7 @@ def sample(
     feeds, loop_sites = feeds_in(paths), sites_of_the_loop(paths, foreign)
     stacks: Stacks = Counter()
     innermost: Stacks = Counter()
-    validates: Counter[str] = Counter()
+    serves: Counter[tuple[str, str]] = Counter()
     counted: dict[Place, Counter[str]] = {}
     for place, counts in taken:
         counted.setdefault(place, Counter()).update(dict(zip(COUNTS, counts, strict=True)))
@@ -173,7 +179,9 @@ def sample(
         counted[place]["in_between"] += count * in_library(path, inner, loop_sites, foreign)
         stacks.update(dict.fromkeys(path, count))
         innermost.update({at: count for at in path[:1] if at[0] is inner})
-        validates[place.where] += count * inner.co_filename.endswith(_VALIDATES)
+        what = _LIBRARY.get(inner.co_filename.rpartition("-packages/")[2])
+        if what is not None:
+            serves[what, place.where] += count
     most = sorted(counted.items(), key=lambda item: -item[1]["samples"])[:MOST_PLACES]
     return {
         "samples": len(taken),
@@ -185,7 +193,7 @@ def sample(
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign, innermost)
-        + [{"what": "validates", "where": at, "samples": count} for at, count in (+validates).items()]
+        + [{"what": what, "where": at, "samples": count} for (what, at), count in serves.items()]
         + also(len(taken)),
     }
 

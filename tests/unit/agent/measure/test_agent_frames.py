@@ -56,12 +56,12 @@ def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
     assert look(gone.ident, ()) is None
 
 
-def sampled(**more: Any) -> dict[str, object]:
-    """Three looks at this thread."""
+def sampled(ident: int | None = None, **more: Any) -> dict[str, object]:
+    """Three looks at a thread, else at this one."""
     looks, here = iter([False] * 3), sys.modules[__name__]
     watch, ended = LoaderWatch(Job(here)), lambda: next(looks, True)
     return stack_sampler.sample(
-        here, threading.get_ident(), watch, for_s=3600, every_s=0.001, ended=ended, **more
+        here, ident or threading.get_ident(), watch, for_s=3600, every_s=0.001, ended=ended, **more
     )
 
 
@@ -170,3 +170,28 @@ def train(gc, model):
         at = next(one.offset for one in dis.get_instructions(code) if one.argval == name)
         (site,) = sites_on(Counter({(code, at): 7}), ())
         assert site == {"what": what, "where": f"train.py:{line} train", "samples": 7}
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [
+        ("distributions/distribution.py", "validates"),
+        ("_tensor_str.py", "prints"),
+        ("nn/utils/parametrizations.py", "parametrizes"),
+        ("functional.py", None),
+    ],
+)
+def test_a_library_file_of_one_purpose_tells_what_the_user_s_line_does(file: str, what: str | None) -> None:
+    names: dict[str, Any] = {}
+    source = "def waits(began, ended):\n    began.set()\n    while not ended:\n        pass\n"
+    exec(compile(source, f"/x/site-packages/torch/{file}", "exec"), names)
+    exec(compile("def line(*events):\n    waits(*events)\n", "/home/somebody/train.py", "exec"), names)
+    began, ended = threading.Event(), list[int]()
+    thread = threading.Thread(target=names["line"], args=(began, ended))
+    thread.start()
+    assert began.wait(5)
+    found = sampled(ident=thread.ident)
+    ended.append(1)
+    thread.join()
+    told = [one["what"] for one in found["code"] if one["where"] == "train.py:2 line"]  # type: ignore[attr-defined]
+    assert told == ([] if what is None else [what])
