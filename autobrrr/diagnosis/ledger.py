@@ -82,6 +82,7 @@ def ledger(measured: Measurements) -> list[LedgerRow]:
 def wheres(measured: Measurements) -> list[Where]:
     """Functions of the user's, the costliest first; calls that only run the model come after the rest.
 
+    The loop's line that calls backward comes after the function that it goes back through.
     A function that trains is told line by line. A line under which a library trains is not told at all.
     """
     found: dict[tuple[str, str, int], list[Spent]] = defaultdict(list)
@@ -93,7 +94,17 @@ def wheres(measured: Measurements) -> list[Where]:
         _where(measured, parts) for parts in found.values() if sum(one.looks for one in parts) >= FEWEST_LOOKS
     ]
     told = [row for row in rows if row.share >= thresholds.WHERE_AT]
-    return sorted(told, key=lambda row: (not _is_own_work(row), -row.share))[: thresholds.MOST_WHERE]
+
+    def in_loop(row: Where) -> bool:
+        return row.function == "<module>" or (row.file, row.function) in loops
+
+    recorded = max((row.share for row in told if row.phase == "forward" and not in_loop(row)), default=1.0)
+
+    def order(row: Where) -> tuple[bool, float, bool]:
+        goes_back = row.phase == "backward" and in_loop(row)
+        return not _is_own_work(row), -min(row.share, recorded if goes_back else 1.0), goes_back
+
+    return sorted(told, key=order)[: thresholds.MOST_WHERE]
 
 
 def where_of(measured: Measurements, place: str) -> Where | None:

@@ -66,6 +66,15 @@ def test_a_function_is_told_with_all_its_lines_and_before_the_lines_that_run_the
     assert [row.line for row in others] == [40, 41, 38]
 
 
+def test_a_backward_comes_after_the_function_that_it_goes_back_through() -> None:
+    looks = place("train.py:40 <module>", "backward", 60), place("train.py:41 <module>", "optimizer", 25)
+    for others, lines in (
+        ([place("model.py:24 forward", "forward", 30)], [24, 40, 41]),
+        ([place("train.py:38 <module>", "forward", 30)], [40, 38, 41]),
+    ):
+        assert [row.line for row in wheres(job(stacks(*looks, *others)))] == lines
+
+
 def test_time_since_the_look_before_weighs_and_not_the_number_of_looks() -> None:
     held = stacks(
         place("train.py:9 holds_the_interpreter", "other", 10, ns=900 * MS),
