@@ -92,6 +92,7 @@ class StackLook(NamedTuple):
     place: Place
     path: UserStack
     inner: CodeType  # the innermost frame's, whosever it is
+    serves: str = ""  # what a library that it called serves
 
 
 class Sleeps:
@@ -164,7 +165,7 @@ def sample(
                 workers.look(loader.worker_pids())
             time.sleep(every_s)
     paths: CallPaths = Counter()
-    for (place, path, _), count in seen.items():
+    for (place, path, *_), count in seen.items():
         paths[place.phase, path] += count
     feeds, loop_sites = feeds_in(paths), sites_of_the_loop(paths, foreign)
     stacks: Stacks = Counter()
@@ -173,14 +174,13 @@ def sample(
     counted: dict[Place, Counter[str]] = {}
     for place, counts in taken:
         counted.setdefault(place, Counter()).update(dict(zip(COUNTS, counts, strict=True)))
-    for (place, path, inner), count in seen.items():
+    for (place, path, inner, what), count in seen.items():
         fed = place.phase == "other" and not feeds.isdisjoint(code for code, _ in path)
         counted[place]["in_feed"] += count * fed
         counted[place]["in_between"] += count * in_library(path, inner, loop_sites, foreign)
         stacks.update(dict.fromkeys(path, count))
         innermost.update({at: count for at in path[:1] if at[0] is inner})
-        what = _LIBRARY.get(inner.co_filename.rpartition("-packages/")[2])
-        if what is not None:
+        if what:
             serves[what, place.where] += count
     most = sorted(counted.items(), key=lambda item: -item[1]["samples"])[:MOST_PLACES]
     return {
@@ -255,7 +255,7 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
     frame: FrameType | None = inner
     path: list[CallSite] = []
     shown: CallSite | None = None
-    phase, does = "other", ""
+    phase, does, serves = "other", "", ""
     in_loader = in_collective = in_closure = False
     for _ in range(DEEPEST):
         if frame is None:
@@ -269,6 +269,8 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
             does = _loading(frame)
         if own and shown is None:
             shown = path[-1]
+        if shown is None and not serves:
+            serves = _LIBRARY.get(file.rpartition("-packages/")[2], "")
         if name == "__next__" and file.endswith("utils/data/dataloader.py"):
             if loader is not None and not in_loader and loader.is_unknown():
                 loader.found(frame.f_locals.get("self"))
@@ -286,7 +288,7 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
     phase = "forward" if phase == "compiled" else phase  # of a function: no module is called
     where = named(*(shown or (inner.f_code, inner.f_lasti)))
     place = Place(where, phase, in_loader, in_collective, does, shown is not None)
-    return StackLook(place, tuple(path), inner.f_code)
+    return StackLook(place, tuple(path), inner.f_code, serves)
 
 
 def _loading(frame: FrameType) -> str:

@@ -183,9 +183,11 @@ def train(gc, model):
 )
 def test_a_library_file_of_one_purpose_tells_what_the_user_s_line_does(file: str, what: str | None) -> None:
     names: dict[str, Any] = {}
-    source = "def waits(began, ended):\n    began.set()\n    while not ended:\n        pass\n"
-    exec(compile(source, f"/x/site-packages/torch/{file}", "exec"), names)
-    exec(compile("def line(*events):\n    waits(*events)\n", "/home/somebody/train.py", "exec"), names)
+    waits = "def waits(began, ended):\n    began.set()\n    while not ended:\n        pass\n"
+    exec(compile(waits, "/x/site-packages/torch/functional.py", "exec"), names)
+    calls = "def {}(*events):\n    {}(*events)\n"
+    exec(compile(calls.format("serves", "waits"), f"/x/site-packages/torch/{file}", "exec"), names)
+    exec(compile(calls.format("line", "serves"), "/home/somebody/train.py", "exec"), names)
     began, ended = threading.Event(), list[int]()
     thread = threading.Thread(target=names["line"], args=(began, ended))
     thread.start()
