@@ -44,7 +44,10 @@ COMPUTE_STEMS = (
     "rnn_tanh",
     "rnn_relu",
 )
-COMPUTE_MARKS = ("conv", "attention", "mkldnn", "_rnn", "_lstm", "_gru", "scaled_mm", "int_mm", "addmm")
+COMPUTE_MARKS = (
+    *("conv", "attention", "mkldnn", "_rnn", "_lstm", "_gru", "scaled_mm", "int_mm", "addmm"),
+    *("matrix_exp", "cholesky", "linalg_solve", "linalg_inv", "linalg_svd", "linalg_qr", "linalg_eigh"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
