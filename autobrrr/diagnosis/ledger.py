@@ -216,7 +216,7 @@ def _step_ns(measured: Measurements) -> int | None:
 
 @once
 def _spent(measured: Measurements) -> list[Spent]:
-    if _step_ns(measured) is None:
+    if _step_ns(measured) is None and not measured.seen:  # until one ends, stacks may be of the start
         return []
     frames = measured.frames
     found = []

@@ -260,6 +260,7 @@ def _measuring(case: JudgedCase) -> Undecided:
 
 GROUNDS: tuple[Ground, ...] = (
     _foreign,
+    _no_step,  # where the thread stands helps on a busy machine, too
     _busy,
     _contradiction,
     _crowded,
@@ -267,7 +268,6 @@ GROUNDS: tuple[Ground, ...] = (
     _delayed,
     _mixture,
     _unsupported,
-    _no_step,
     _not_traceable,
     _guard,
 )

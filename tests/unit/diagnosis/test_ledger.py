@@ -75,6 +75,15 @@ def test_a_backward_comes_after_the_function_that_it_goes_back_through() -> None
         assert [row.line for row in wheres(job(stacks(*looks, *others)))] == lines
 
 
+def test_lines_are_told_of_steps_that_don_t_count_yet_and_not_of_what_comes_before_the_first() -> None:
+    looks = stacks(
+        place("helpers.py:25 char_tensor", "other", 40), place("model.py:26 forward", "forward", 39)
+    )
+    begun = Measurements(pid=7, seen=6, frames=looks)
+    assert [row.place for row in wheres(begun)] == ["helpers.py:25 char_tensor", "model.py:26 forward"]
+    assert wheres(dataclasses.replace(begun, seen=0)) == []
+
+
 def test_time_since_the_look_before_weighs_and_not_the_number_of_looks() -> None:
     held = stacks(
         place("train.py:9 holds_the_interpreter", "other", 10, ns=900 * MS),

@@ -417,10 +417,11 @@ def test_steps_of_which_none_counts_are_not_said_to_be_missing() -> None:
 
 def test_before_the_first_step_ends_the_verdict_says_where_the_main_thread_stands() -> None:
     stacks = diagnosis.frames(host=300, loader=100)
-    found = verdict(Measurements(pid=7, frames=stacks))
-    assert (found.regime, found.limit, found.advice) == ("unknown", "unknown", [])
-    assert "other code 75 %, waiting for data 25 %" in found.reason
-    assert "most at train.py:77 log_metrics" in found.reason
+    for host in ((), diagnosis.machine(0.8)):  # on a busy machine, too
+        found = verdict(Measurements(pid=7, frames=stacks, host=host))
+        assert (found.regime, found.limit, found.advice) == ("unknown", "unknown", [])
+        assert "other code 75 %, waiting for data 25 %" in found.reason
+        assert "most at train.py:77 log_metrics" in found.reason
 
 
 def test_stacks_without_a_number_of_samples_say_nothing_of_where_the_main_thread_stands() -> None:
