@@ -78,20 +78,19 @@ def answers(session: PastSession) -> list[pm.Line]:
     if named is not last and named.t_ns is not None and last.t_ns is not None:
         age = f"{duration(last.t_ns - named.t_ns)} before the end"
     provisional = ", provisional" if named.provisional and named.limit not in NAMES_NOBODY else ""
-    on, cost = last.active, last.cost
+    on = last.active
     safe = "no tuning kept what is on" if on else "no remedy was kept"
     if data.tuned is not None and data.tuned.kept:
         safe = CLASS_WORDS.get(data.tuned.class_, data.tuned.class_)
     where = "; ".join(filter(None, [*(one.words for one in named.where[:1]), named.adds]))
     still_on = f"on at the end: {', '.join(on)}" if on else "no remedy is on"
-    watching = "" if cost.share is None else f"watching took {share(cost.share)} of each step"
     told = [
         ("What is slow?", limited_by(named), where),
         ("How sure?", how_sure(named) + provisional, age or signals_words(named)),
         ("What to do?", *_to_do(session)),
         ("How does it stand?", data.ending, still_on),
         ("What was gained?", *_gained(data)),
-        ("Is it safe?", safe, watching),
+        ("Is it safe?", safe, f"cost: {last.cost.words}" if last.cost.words else ""),
     ]
     return [pm.Line(name=question, text=said, note=more) for question, said, more in told]
 

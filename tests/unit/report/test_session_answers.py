@@ -50,7 +50,7 @@ def test_a_tuned_session_answers_all_six(tmp_path: Path) -> None:
     assert "autobrrr run --recipe" in found["What to do?"]
     assert found["How does it stand?"].startswith("detached")
     assert found["What was gained?"].startswith("1.56x [1.52–1.60] proven; 4.20 ms → 2.70 ms a step, saves")
-    assert found["Is it safe?"].startswith("results stay the same up to rounding; watching took 0.44 %")
+    assert found["Is it safe?"].startswith("results stay the same up to rounding; cost: 0.44 %")
 
 
 @pytest.mark.parametrize("file", [None, "my fast.toml"])

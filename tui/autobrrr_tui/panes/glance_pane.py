@@ -23,6 +23,7 @@ from autobrrr.report.next_step import STARTED, at_next_start, to_start_with, to_
 from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
 from autobrrr.report.page_text import bar_rows, table_rows
 from autobrrr.report.pages.diagnosis_parts import evidence_table, phase_shares, ranks_table, signals_words
+from autobrrr.report.text.verdict_text import MEASURING
 from autobrrr.report.text_bars import flowed, sparkline
 from autobrrr.report.text_rows import (
     BLANK,
@@ -224,7 +225,7 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
 def _grounds(found: Diagnosis, room: int) -> list[Row]:
     """Which signals carry the verdict, and what would decide an open one."""
     rows = said(signals_words(found), room, "muted", 1)
-    if found.decide_with and found.state not in ("tracing", "probing", "watching"):
+    if found.decide_with and found.state not in (*MEASURING, "ended"):
         rows += said(f"to decide: {decide_words(found)}", room, "accent", 2)
     return rows
 
@@ -386,7 +387,7 @@ def _device(found: Diagnosis) -> list[Piece]:
     if host is not None:
         words += [f"CPU {share(host.cpu_share)} of a core"] if host.cpu_share is not None else []
         words += [f"workers {share(host.children_cpu_share)}"] if host.children_cpu_share else []
-        words += [f"RSS {size(host.rss_bytes)}"] if host.rss_bytes is not None else []
+        words += [f"RSS {size(host.rss_bytes)}"] if host.rss_bytes else []  # 0: the process is gone
     return [piece(word) for word in words if word]
 
 
@@ -501,8 +502,7 @@ def _safety(view: View) -> tuple[str, str]:
         class_ = next((each.remedy.class_ for each in lines(view) if each.remedy.remedy == now), "")
         said = f"; {CLASS_WORDS[class_]}" if class_ in CLASS_WORDS else ""
         return f"reverted unless it is proven faster{said}", "warn" if class_ in DARING else ""
-    cost = "" if found.cost.share is None else f"; watching costs {share(found.cost.share)} of a step"
     if found.active:
         undo = ", d reverts" if view.acting else ""
-        return f"{kept or 'what is on can be reverted'}{undo}{cost}", tone
-    return f"{'read-only: nothing is changed' if view.readonly else 'no remedy is on'}{cost}", tone
+        return f"{kept or 'what is on can be reverted'}{undo}", tone
+    return "read-only: nothing is changed" if view.readonly else "no remedy is on", tone
