@@ -185,7 +185,7 @@ def _advice(client: Client) -> list[Advice]:
 
 def _say_progress(progress: TuneProgress) -> None:
     left_s = (progress.budget_ns - progress.elapsed_ns) / 1e9
-    subject = f"{progress.stage} {progress.remedy} {progress.options}"
+    subject = f"{progress.text.partition(' ')[0]} {progress.remedy} {progress.options}"  # not its figures
     NARRATOR.status(progress_line(progress), left_s, subject=subject)
 
 
