@@ -67,16 +67,15 @@ class NotInstalled(AutobrrrError):
     Args:
         package: What is missing.
         verb: What needs it.
-        extra: The extra that brings it.
     """
 
-    def __init__(self, package: str, verb: str, extra: str) -> None:
-        super().__init__(f"{verb} needs {package}, which is not installed here", install_line(extra))
+    def __init__(self, package: str, verb: str) -> None:
+        super().__init__(f"{verb} needs {package}, which is not installed here", install_line(package))
 
 
-def install_line(extra: str, prefix: str = sys.prefix, python: str = sys.executable) -> str:
-    """The command that adds an extra to this very installation."""
-    wanted = f"'autobrrr[{extra}]'"
+def install_line(package: str, prefix: str = sys.prefix, python: str = sys.executable) -> str:
+    """The command that adds a package to this installation; no index has the extras of ours."""
+    wanted = shlex.quote(package)
     if "/uv/tools/" in prefix:
         return f"uv pip install --python {shlex.quote(python)} {wanted}"
     if "/pipx/" in prefix:

@@ -96,7 +96,7 @@ def serve(words: Sequence[str], port: int) -> int:
         UsageError: the library that serves is not installed, or the port is none.
     """
     if importlib.util.find_spec("textual_serve") is None:
-        raise NotInstalled("textual-serve", "--web", "web")
+        raise NotInstalled("textual-serve", "--web")
     if not 0 < port < 65536:
         raise UsageError(f"--web {port} is not a port", "a port is a number from 1 to 65535")
     from autobrrr_tui.browser_serving import HOST, LocalServer

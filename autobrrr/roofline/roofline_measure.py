@@ -56,7 +56,7 @@ def roofline(
     """
     torch = torch_version()
     if torch is None:
-        raise NotInstalled("torch", "roofline", "torch")
+        raise NotInstalled("torch", "roofline")
     counts = sorted({1, request.threads}) if request.device == "cpu" else [request.threads]
     name = machine.title if request.device == "cpu" else "|".join([request.device, *accelerators(root)])
     found: list[Roofline] = []

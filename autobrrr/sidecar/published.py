@@ -114,7 +114,7 @@ class PrometheusListener:
     def __init__(self, where: str) -> None:
         host, port = address_of(where)
         if importlib.util.find_spec("prometheus_client") is None:
-            raise NotInstalled("prometheus-client", "attach --metrics", "metrics")
+            raise NotInstalled("prometheus-client", "attach --metrics")
         from prometheus_client import CollectorRegistry, start_http_server
 
         self._latest: list[Figure] = []

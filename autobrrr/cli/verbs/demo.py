@@ -36,7 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if importlib.util.find_spec("torch") is None:
-        raise NotInstalled("torch", "demo", "torch")
+        raise NotInstalled("torch", "demo")
     with (
         stopped_in_order(),
         tempfile.TemporaryDirectory(prefix="autobrrr-demo-", dir=paths.temporary_dir()) as folder,

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         UsageError: stdin or stdout is closed.
     """
     if importlib.util.find_spec("mcp") is None:
-        raise NotInstalled("mcp", "mcp", "mcp")
+        raise NotInstalled("mcp", "mcp")
     if sys.stdin is None or sys.stdout is None:
         raise UsageError(
             "stdin or stdout is closed, over which a client is served", "let the client start autobrrr mcp"

@@ -20,7 +20,7 @@ from optuna.storages import RDBStorage
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
-from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.errors import AutobrrrError, UsageError, install_line
 
 BEAT_S, GRACE_S = 15, 120  # a worker that is silent for longer is dead
 RACES = 8  # workers that make the tables of an empty database at one time
@@ -103,7 +103,7 @@ def connect(url: URL) -> Storage:
         except ImportError:
             raise UsageError(
                 "--storage postgresql needs psycopg, which is not installed here",
-                "pip install 'autobrrr[postgres]'",
+                install_line("psycopg[binary]"),
             ) from None
         except (RuntimeError, SQLAlchemyError, StorageInternalError) as error:
             raced = isinstance(_innermost(error), IntegrityError | ProgrammingError)

@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import OperationalError
 
 from autobrrr.cli import main
-from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.errors import AutobrrrError, UsageError, install_line
 from autobrrr.relaunch.search import study_storage
 
 
@@ -72,7 +72,7 @@ def test_a_missing_driver_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(UsageError) as error:
         study_storage.connect(study_storage.address("postgresql://me@localhost/studies"))
-    assert error.value.hint == "pip install 'autobrrr[postgres]'"
+    assert error.value.hint == install_line("psycopg[binary]")
 
 
 def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
