@@ -104,6 +104,10 @@ def _told(torch: ModuleType, graph: Any, inputs: Sequence[object]) -> dict[str, 
         return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
 
     places = graph.graph.find_nodes(op="placeholder")
+    for place in places:
+        fake = place.meta["example_value"]
+        if isinstance(fake, FakeTensor) and fake._is_view():  # of a larger tensor, which can't be pickled
+            place.meta["example_value"] = fake.detach().requires_grad_(fake.requires_grad)
     fakes = [place.meta["example_value"] for place in places]
     for fake in (each for each in fakes if isinstance(each, FakeTensor)):
         fake.grad = None  # can't be pickled, nor can a tensor's history
