@@ -62,12 +62,7 @@ class TargetGone(AutobrrrError):
 
 
 class NotInstalled(AutobrrrError):
-    """A verb needs a package that only an extra of ours brings.
-
-    Args:
-        package: What is missing.
-        verb: What needs it.
-    """
+    """A verb needs a package that only an extra of ours brings."""
 
     def __init__(self, package: str, verb: str) -> None:
         super().__init__(f"{verb} needs {package}, which is not installed here", install_line(package))
