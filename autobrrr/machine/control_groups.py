@@ -50,7 +50,7 @@ def spare_tasks(pid: int, proc: Path = PROC, root: Path = GROUPS) -> tuple[int, 
     """Threads that may still be started, and the limit that says so; None without a limit."""
     spare = []
     for folder in _holding(pid, "pids", proc, root):
-        most, taken = _number(folder / "pids.max"), _number(folder / "pids.current")
+        most, taken = (number(_word(folder / f"pids.{name}")) for name in ("max", "current"))
         if most is not None and taken is not None:
             spare.append((max(0, most - taken), most))
     return min(spare, default=None)
@@ -111,7 +111,3 @@ def _lines(file: Path) -> list[str]:
 
 def _word(file: Path) -> str:
     return (kernel_text.text(file, _MOST_BYTES) or "").split("\n", 1)[0].strip()
-
-
-def _number(file: Path) -> int | None:
-    return number(_word(file))

@@ -23,7 +23,8 @@ class _Reading:
     t_ns: int
     cpu_ns: int
     run_delay_ns: int | None
-    machine: tuple[int, int] | None
+    machine_ticks: int
+    stolen_ticks: int | None
     busy_ns: int | None
     throttled_ns: int | None
 
@@ -73,19 +74,20 @@ class HostDevice:
         stat = procfs.stat(self._pid, self._proc)
         if stat is None or stat.state in "ZX":
             return None
-        busy_ticks = processors.busy_ticks(self._pid, self._proc)
+        ticks, stolen = processors.machine_ticks(self._proc) or (0, None)
         now = _Reading(
             t_ns=self._clock_ns(),
             cpu_ns=stat.cpu_ns,
             run_delay_ns=procfs.run_delay_ns(self._pid, self._tid, self._proc),
-            machine=processors.machine_ticks(self._proc),
-            busy_ns=None if busy_ticks is None else busy_ticks * procfs.TICK_NS,
+            machine_ticks=ticks,
+            stolen_ticks=stolen,
+            busy_ns=processors.busy_ns(self._pid, self._proc),
             throttled_ns=control_groups.throttled_ns(self._pid, self._proc, self._cgroups),
         )
         before, self._last = self._last or now, now
         self._look_at_children(now.t_ns)
         children_share, children_delay, ranks_share = self._shares
-        wall_ns = now.t_ns - before.t_ns
+        wall_ns, all_ticks = now.t_ns - before.t_ns, now.machine_ticks - before.machine_ticks
         delay = _unit(_per(before.run_delay_ns, now.run_delay_ns, wall_ns))
         cpu, busy = _per(before.cpu_ns, now.cpu_ns, wall_ns), _per(before.busy_ns, now.busy_ns, wall_ns)
         return HostSample(
@@ -94,7 +96,7 @@ class HostDevice:
             rss_bytes=stat.rss_bytes,
             threads=stat.threads,
             run_delay_share=delay,
-            steal_share=_steal_share(before, now),
+            steal_share=_per(before.stolen_ticks, now.stolen_ticks, all_ticks),
             children_cpu_share=children_share,
             children_delay_share=children_delay,
             ranks_cpu_share=ranks_share,
@@ -133,9 +135,3 @@ def _per(before: int | None, now: int | None, wall: int) -> float | None:
 
 def _unit(share: float | None) -> float | None:
     return None if share is None else min(max(share, 0.0), 1.0)
-
-
-def _steal_share(before: _Reading, now: _Reading) -> float | None:
-    if before.machine is None or now.machine is None:
-        return None
-    return _per(before.machine[1], now.machine[1], now.machine[0] - before.machine[0])

@@ -15,7 +15,7 @@ from pathlib import Path
 from autobrrr.machine import kernel_text
 from autobrrr.machine.control_groups import GROUPS, cpu_quota
 from autobrrr.machine.kernel_text import number
-from autobrrr.machine.procfs import PROC
+from autobrrr.machine.procfs import PROC, TICK_NS
 
 PAGES = 512
 ROUNDS = 3
@@ -33,15 +33,15 @@ def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
     return (sum(fields), fields[7]) if len(fields) == 8 else None
 
 
-def busy_ticks(pid: int, proc: Path = PROC) -> int | None:
-    """Ticks in which the CPUs that a process may use ran anything; None where one of them is not listed."""
+def busy_ns(pid: int, proc: Path = PROC) -> int | None:
+    """Time in which the CPUs that a process may use ran anything; None where one of them is not listed."""
     allowed, found = allowed_cpus(pid), {}
     for line in kernel_text.lines(proc / "stat"):
         name, _, ticks = line.partition(" ")
         if (cpu := number(name.removeprefix("cpu"))) is not None:
             user, nice, system, _idle, _wait, irq, soft, *_ = map(int, ticks.split())
             found[cpu] = user + nice + system + irq + soft
-    return sum(found[cpu] for cpu in allowed) if allowed and allowed <= found.keys() else None
+    return TICK_NS * sum(found[cpu] for cpu in allowed) if allowed and allowed <= found.keys() else None
 
 
 def allowed_cpus(pid: int) -> frozenset[int] | None:

@@ -42,7 +42,7 @@ def test_any_bytes_in_proc_give_an_answer(tmp_path_factory: pytest.TempPathFacto
     job_roles.rank_of(10, fake.root)
     job_roles.job_of(10, fake.root)
     triage.refusal(triage.TriageCase(pid=10, proc=fake.root))
-    processors.busy_ticks(10, fake.root)
+    processors.busy_ns(10, fake.root)
     control_groups.throttled_ns(10, fake.root, fake.root)
 
 

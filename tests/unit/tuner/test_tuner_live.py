@@ -299,9 +299,8 @@ def with_one_on(*, by_recipe: bool) -> tuple[SimulatedJob, Tuning]:
     )
     on = {Choice(remedy="optimizer.fused"): job.apply("optimizer.fused", {}).token}
     asked = TuneSettings(budget_ns=40 * SECOND_NS)
-    if by_recipe:
-        return job, tune(job, settings=asked, standing=tuple(on))
-    return job, tune(job, settings=asked, already=on)
+    how = {"standing": tuple(on)} if by_recipe else {"already": on}
+    return job, tune(job, settings=asked, **how)
 
 
 def test_what_was_on_already_counts_and_is_measured_against_all_off() -> None:

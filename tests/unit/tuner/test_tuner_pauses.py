@@ -91,8 +91,7 @@ def test_a_remedy_under_which_no_step_ends_twice_is_harmful() -> None:
 def test_an_evaluation_while_the_guard_compares_undoes_nothing() -> None:
     job = Evaluates(effects={FUSED: Effect(speed=1.3)}, pauses="B")
     token = job.apply(FUSED, {}).token
-    on = {Choice(remedy=FUSED): token}
-    board = ArmSwitch(job, on)
+    board = ArmSwitch(job, {Choice(remedy=FUSED): token})
     assert undo_losses(job, board, 1e6, budget_ns=60 * SECOND_NS) == []
     assert (job.pauses, job.names_on) == ("", [FUSED])
 

@@ -19,9 +19,7 @@ from support.screens import tui
 
 
 def test_the_judge_is_handed_what_was_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        collected, "quick_peaks", lambda threads, *_, **__: diagnosis.peaks_of_machine(threads)
-    )
+    monkeypatch.setattr(collected, "quick_peaks", lambda cpus, *_, **__: diagnosis.peaks_of_machine(cpus))
     (tmp_path / "cpuinfo").write_text("flags : fpu amx_bf16\n")
     findings = Collected(42, SessionOptions())
     assert findings.measurements(0).peaks is None
