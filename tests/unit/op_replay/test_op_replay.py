@@ -236,7 +236,7 @@ class SequenceFirst(nn.Module):
 
 
 @pytest.mark.parametrize("inner", [nn.GRU(8, 8), nn.MultiheadAttention(8, 2)], ids=["gru", "attention"])
-@pytest.mark.parametrize(("places", "batch"), [(32, 4), (4, 8)])
+@pytest.mark.parametrize(("places", "batch"), [pytest.param(32, 4, marks=pytest.mark.integration), (4, 8)])
 def test_the_batch_of_a_sequence_is_not_its_length(
     inner: nn.Module, places: int, batch: int, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_job_whose_device_is_not_seen_claims_nothing_and_is_left_as_it_was() -
     assert job.names_on == []
 
 
+@pytest.mark.integration  # a long simulation
 def test_stamps_that_stop_end_the_comparison_without_a_claim() -> None:
     found = compared(SCENARIOS[0], stamped=False)
     assert (found.decision, found.interval) == ("undecided", None)

@@ -34,6 +34,7 @@ def test_a_gain_that_comes_with_the_next_epoch_is_proven_by_alternating_epochs()
     assert found.interval[0] > 1
 
 
+@pytest.mark.integration  # a long simulation
 def test_what_brings_nothing_goes_off_again() -> None:
     found = tune(bench := job(1.0, 60), settings=settings(*WORKERS, budget_s=30))
     assert (found.kept, bench.names_on) == ([], [])

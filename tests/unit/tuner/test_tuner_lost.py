@@ -15,6 +15,7 @@ from support.simulated.tuner import Effect, SimulatedJob
 SECOND_NS = 1_000_000_000
 
 
+@pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize("stage", ["trial", "final"])
 def test_what_goes_off_by_itself_takes_nothing_else_with_it(stage: str) -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.2)})

@@ -56,6 +56,7 @@ def test_what_another_process_compiles_costs_training_little() -> None:
     assert "training paused for 1.2 s" in only_trial(found).why
 
 
+@pytest.mark.integration  # a long simulation
 def test_a_process_that_slows_training_too_much_is_stopped() -> None:
     crawls = replace(HELPS, compiles_ns=100 * SECOND_NS, slowed=0.5)
     job = SimulatedJob(effects={COMPILE: crawls})

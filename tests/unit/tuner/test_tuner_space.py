@@ -197,6 +197,7 @@ def test_the_guard_undoes_what_has_turned_bad() -> None:
     assert job.names_on == []
 
 
+@pytest.mark.integration  # a long simulation
 def test_the_guard_leaves_what_still_pays_and_what_makes_no_difference() -> None:
     for speed in (1.2, 1.0):
         job, undone = guarded(speed)

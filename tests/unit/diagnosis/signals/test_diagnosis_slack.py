@@ -38,7 +38,7 @@ ROWS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.integration)])
 @pytest.mark.parametrize(("step", "who"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_for_whom_the_device_waits(step: PartedStep, who: Awaited | None, seed: int) -> None:
     told = VirtualSlack(step, seed=seed, noise=0.005 if who is Awaited.OTHERS else 0.02).run()

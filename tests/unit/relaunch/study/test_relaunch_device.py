@@ -12,6 +12,8 @@ from autobrrr.tuner.job_under_test import StepClock
 from support.simulated.virtual_gpu import MS, GpuStep, truth_ns
 from support.simulated.virtual_trials import Machine, VirtualTrial
 
+LONG = pytest.mark.integration  # a long simulation
+
 
 def fight(
     monkeypatch: pytest.MonkeyPatch, base: GpuStep, candidate: GpuStep, clock: StepClock, *, drains: bool
@@ -35,9 +37,12 @@ def fight(
     ("base", "candidate"),
     [
         pytest.param(GpuStep(launches=100), GpuStep(launches=100, kernels_ns=2.5 * MS), id="deep queues"),
-        pytest.param(GpuStep(), GpuStep(entries=5), id="one queues far deeper"),
+        pytest.param(GpuStep(), GpuStep(entries=5), id="one queues far deeper", marks=LONG),
         pytest.param(
-            GpuStep(launches=1500, kernels_ns=3 * MS), GpuStep(entries=5, kernels_ns=3 * MS), id="host-bound"
+            GpuStep(launches=1500, kernels_ns=3 * MS),
+            GpuStep(entries=5, kernels_ns=3 * MS),
+            id="host-bound",
+            marks=LONG,
         ),
         pytest.param(GpuStep(launches=100), GpuStep(launches=100), id="nothing"),
         pytest.param(
@@ -53,7 +58,7 @@ def test_a_pair_shows_the_gain_of_the_long_run(
     assert found.base_ns == pytest.approx(truth_ns(base), rel=0.02)
 
 
-@pytest.mark.integration  # a long simulation
+@LONG
 def test_by_host_ends_and_undrained_a_deep_queue_would_be_taken_for_speed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
