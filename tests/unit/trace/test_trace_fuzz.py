@@ -7,20 +7,19 @@ import pytest
 from benchmarks.fuzzing.trace_documents import case
 from benchmarks.fuzzing.trace_target import problems
 
+pytestmark = pytest.mark.integration
+
 
 def wrong(first: int, count: int) -> list[str]:
     return [f"{seed}: {each}" for seed in range(first, first + count) for each in problems(case(seed))]
 
 
-@pytest.mark.parametrize(
-    "share", [0, *(pytest.param(share, marks=pytest.mark.integration) for share in range(1, 8))]
-)
+@pytest.mark.parametrize("share", range(8))
 def test_mutated_traces_lose_nothing_in_silence(share: int) -> None:
     assert wrong(150 * share, 150) == []
 
 
 @pytest.mark.nightly
-@pytest.mark.integration
 @pytest.mark.parametrize("share", range(10))
 def test_ten_thousand_mutated_traces_lose_nothing_in_silence(share: int) -> None:
     assert wrong(10_000 + 1_000 * share, 1_000) == []

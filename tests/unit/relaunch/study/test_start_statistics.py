@@ -39,7 +39,7 @@ def test_false_verdicts_stay_below_alpha_over_all_looks() -> None:
     assert wrong / repeats <= 1.5 * ALPHA
 
 
-@pytest.mark.parametrize("times", [4, 10])
+@pytest.mark.parametrize("times", [4, pytest.param(10, marks=pytest.mark.integration)])
 def test_a_side_whose_starts_differ_more_is_not_sooner_called_faster(times: int) -> None:
     draw = np.random.default_rng(3)
     faster, repeats = 0, 600
@@ -104,6 +104,7 @@ def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
     assert once.low < 0 < once.mean  # one start may be luck: nothing is proven
 
 
+@pytest.mark.integration  # a long simulation
 def test_a_study_of_what_makes_no_difference_is_hardly_ever_confirmed() -> None:
     draw = np.random.default_rng(5)
     for luck, most in ((0.0, 0.005), (0.01, 0.025)):

@@ -133,6 +133,7 @@ def test_what_a_recorded_step_tells_is_added_to_the_traced_ones(stage: Stage) ->
     assert found.traced.work, "until those of its own come"
 
 
+@pytest.mark.integration  # a long simulation
 def test_doubt_is_met_with_further_traces_ever_more_rarely(tmp_path: Path) -> None:
     stage = Stage(tmp_path, StepModel(kernels=0.6)).measured()
     traces: list[int] = []
