@@ -12,6 +12,8 @@ from rich.cells import cell_len
 
 from autobrrr.cli import printed
 from autobrrr.cli.printed import Loudness, Narrator
+from autobrrr.cli.verbs import tune
+from autobrrr.records import TuneProgress
 from autobrrr.report.page_model import ReportPage, Section, table
 from autobrrr.report.page_text import page_text
 from autobrrr.report.text.verdict_text import verdict_text
@@ -125,3 +127,14 @@ def test_no_line_of_a_verdict_is_wider_than_the_terminal(name: str, width: int) 
     lines = [part for line in text.split("\n") for part in hung(line, width)]
     assert max(map(cell_len, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_what_a_tuning_does_next_to_one_remedy_is_said_but_not_each_of_its_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = ("a: compiling beside the job", "applying a: training pauses", "trying a: 1.1x", "trying a: 1.2x")
+    for text in texts:
+        tune._say_progress(TuneProgress(stage="trial", text=text, remedy="a"))
+    printed.NARRATOR.clear()
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition("] ")[2] for line in said] == list(texts[:3])

@@ -106,11 +106,9 @@ def _told(torch: ModuleType, graph: Any, inputs: Sequence[object]) -> dict[str, 
     places = graph.graph.find_nodes(op="placeholder")
     for place in places:
         fake = place.meta["example_value"]
-        if isinstance(fake, FakeTensor) and fake._is_view():  # of a larger tensor, which can't be pickled
+        if isinstance(fake, FakeTensor):  # a gradient, or the tensor that it is a view of, can't be pickled
             place.meta["example_value"] = fake.detach().requires_grad_(fake.requires_grad)
     fakes = [place.meta["example_value"] for place in places]
-    for fake in (each for each in fakes if isinstance(each, FakeTensor)):
-        fake.grad = None  # can't be pickled, nor can a tensor's history
     mode = next(each.fake_mode for each in fakes if isinstance(each, FakeTensor))
     with mode, torch.no_grad():
         for node in graph.graph.nodes:
