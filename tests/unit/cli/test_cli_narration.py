@@ -64,14 +64,13 @@ def test_on_a_terminal_the_status_is_one_line_and_gone_before_the_result(
     assert terminal.screen == [line]
 
 
-def test_in_a_pipe_a_stage_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    narrator = Narrator()
-    narrator.status("[1 of 60 s] trying a", 59.0, subject="a")
-    narrator.status("[2 of 60 s] trying a", 58.0, subject="a")
-    narrator.status("[3 of 60 s] trying b", 57.0, subject="b")
-    narrator.clear()
+def test_in_a_pipe_a_stage_of_a_tuning_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ("a: compiling beside the job", "applying a: training pauses", "trying a: 1.1x", "trying a: 1.2x")
+    for text in texts:
+        tune._say_progress(TuneProgress(stage="trial", text=text, remedy="a"))
+    printed.NARRATOR.clear()
     said = capsys.readouterr()
-    assert said.err.splitlines() == ["autobrrr: [1 of 60 s] trying a", "autobrrr: [3 of 60 s] trying b"]
+    assert [line.partition("] ")[2] for line in said.err.splitlines()] == list(texts[:3])
     assert said.out == ""
 
 
@@ -127,14 +126,3 @@ def test_no_line_of_a_verdict_is_wider_than_the_terminal(name: str, width: int) 
     lines = [part for line in text.split("\n") for part in hung(line, width)]
     assert max(map(cell_len, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(text.split())
-
-
-def test_what_a_tuning_does_next_to_one_remedy_is_said_but_not_each_of_its_figures(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    texts = ("a: compiling beside the job", "applying a: training pauses", "trying a: 1.1x", "trying a: 1.2x")
-    for text in texts:
-        tune._say_progress(TuneProgress(stage="trial", text=text, remedy="a"))
-    printed.NARRATOR.clear()
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition("] ")[2] for line in said] == list(texts[:3])
