@@ -100,20 +100,18 @@ def _told(torch: ModuleType, graph: Any, inputs: Sequence[object]) -> dict[str, 
     from torch._subclasses import FakeTensor
     from torch.fx._graph_pickler import GraphPickler, Options
 
-    def apart(value: object) -> object:
-        return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
+    def apart(each: Any) -> Any:  # a gradient, a history and what it is a view of can't be pickled
+        return each.detach().requires_grad_(each.requires_grad)
 
     places = graph.graph.find_nodes(op="placeholder")
-    for place in places:
-        fake = place.meta["example_value"]
-        if isinstance(fake, FakeTensor):  # a gradient, or the tensor that it is a view of, can't be pickled
-            place.meta["example_value"] = fake.detach().requires_grad_(fake.requires_grad)
-    fakes = [place.meta["example_value"] for place in places]
-    mode = next(each.fake_mode for each in fakes if isinstance(each, FakeTensor))
+    metas = [node.meta for node in graph.graph.nodes if "example_value" in node.meta]
+    mode = next(each.fake_mode for meta in metas if isinstance(each := meta["example_value"], FakeTensor))
     with mode, torch.no_grad():
-        for node in graph.graph.nodes:
-            if node.op != "placeholder" and "example_value" in node.meta:
-                node.meta["example_value"] = apart(node.meta["example_value"])
+        for meta in metas:
+            meta["example_value"] = torch.utils._pytree.tree_map_only(
+                torch.Tensor, apart, meta["example_value"]
+            )
+    fakes = [place.meta["example_value"] for place in places]
     options = Options(ops_filter=None, node_metadata_key_filter="example_value".__eq__)
     return {
         "graph": GraphPickler.dumps((graph, fakes), options),
