@@ -8,6 +8,7 @@ copied or pickled, and never scripts it; hooks would be copied, pickled and scri
 from __future__ import annotations
 
 import weakref
+from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import dataclass
 from sys import _getframe
@@ -36,10 +37,11 @@ class InSlot:
         theirs: What the job has put there before.
     """
 
-    __slots__ = ("_module", "layers", "led", "theirs", "watches")
+    __slots__ = ("_caller", "_module", "layers", "led", "theirs", "watches")
 
     def __init__(self, module: object, theirs: Call | None = None) -> None:
         self._module = cast("Callable[[], Module]", weakref.ref(module))
+        self._caller = get_ident()  # of the module: only in this thread may its dict get shorter
         self.watches: tuple[Watch, ...] = ()
         self.layers: dict[int, Layer] = {}
         self.led: Call | None = None
@@ -66,6 +68,7 @@ class InSlot:
             if vars(called).get(SLOT) is self and vars(called) is not vars(module):
                 _fill(called, call)
             return (called._call_impl if call is None else call)(*args, **kwargs)
+        self._caller = get_ident()
         for one in self.watches:
             if one.enter is not None:
                 one.enter(module, args, kwargs)
@@ -80,13 +83,22 @@ class InSlot:
     def settle(self) -> None:
         """Be in the slot where there is something to do; what the job has put there meanwhile stays.
 
-        From any thread: CPython lets no other one run between the last look and what it leads to.
+        From any thread: CPython lets no other one run between the last look and what it leads to. The job
+        may iterate over the module's dict in the middle of a step, so another thread than the one that calls
+        the module leaves None in the slot, which torch takes for nothing there.
         """
         module = self.module
         if module is None:
             return
-        if vars(module).get(SLOT) in (self, self.theirs):
-            _fill(module, self if self.watches or self.led is not None else self.theirs)
+        held = vars(module)
+        found = held.get(SLOT)
+        if found is not self and found is not self.theirs:
+            return
+        wanted = self if self.watches or self.led is not None else self.theirs
+        if wanted is None and get_ident() == self._caller:
+            held.pop(SLOT, None)
+        elif wanted is not None or SLOT in held:
+            held[SLOT] = wanted
 
     def lead(self) -> None:
         """Call through the layers of now, each made anew."""
@@ -159,6 +171,12 @@ def lead_through(module: object, rank: int, layer: Layer) -> Callable[[], None]:
             slot.lead()
 
     return undo
+
+
+def is_led(module: object, rank: int) -> bool:
+    """Whether the module's call has a layer of this rank."""
+    own = _own(module)
+    return own is not None and rank in own.layers
 
 
 def _own(module: object) -> InSlot | None:

@@ -37,11 +37,18 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
     """Add a layer to a module's call; the undo takes it out, and leaves no trace after the last.
 
     Raises:
-        Refused: somebody else has compiled the module.
+        Refused: somebody else has compiled the module, or it has a layer of this rank.
     """
-    if module_call_slot.theirs(module) is not None:
+    if is_taken(module):
         raise Refused(f"{type(module).__name__} is compiled already")
+    if module_call_slot.is_led(module, rank):
+        raise Refused(f"{type(module).__name__} runs through {rank.name.lower()} already")
     return module_call_slot.lead_through(module, rank, layer)
+
+
+def is_taken(module: Module) -> bool:
+    """True where the slot holds what is none of ours."""
+    return module_call_slot.theirs(module) is not None
 
 
 def hold_gradients(module: Module) -> Undo:
@@ -85,7 +92,7 @@ def trained_roots(job: Job) -> list[Module]:
     if not found:
         raise Refused("no module that is trained has been called yet", RefusalCode.NOT_MET)
     for module in found:
-        if type(module).__name__ == "OptimizedModule" or module_call_slot.theirs(module) is not None:
+        if type(module).__name__ == "OptimizedModule" or is_taken(module):
             raise Refused("the job is compiled already")
         for part in module.modules():
             _refuse_kind(job.torch, part)

@@ -13,14 +13,14 @@ from torch.overrides import TorchFunctionMode
 
 from autobrrr.agent.live_torch.compiled_code import is_compiled
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.module_call_slot import SLOT, Call, InSlot, beneath, theirs, unwatch, watch
+from autobrrr.agent.live_torch.module_call_slot import SLOT, Call, InSlot, beneath, unwatch, watch
 from autobrrr.agent.loop.step_marks import FallbackMarks
 from autobrrr.agent.phases.batch_shapes import batch_size, token_count
 from autobrrr.agent.phases.loader_watch import LoaderWatch
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.phases.phase_hooks import PhaseHooks
 from autobrrr.agent.phases.sampled_step import FINITE, DeviceLoss
-from autobrrr.agent.remedies.model_calls.call_layers import Rank, lead_through
+from autobrrr.agent.remedies.model_calls.call_layers import Rank, is_taken, lead_through
 from support.agent import fail
 
 
@@ -125,7 +125,7 @@ def test_a_remedy_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
 
     model = nn.Linear(4, 3)
     outer = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
-    assert theirs(model) is None
+    assert not is_taken(model)
     assert not is_compiled(model)
     undo = lead_through(model, Rank.PRECISION, layer)
     inner = watch(model, lambda *_: seen.append("second"), None)
@@ -194,6 +194,22 @@ class Tree(nn.Module):
             return self(x, depth - 1)
         self.bottom()
         return self.lin(x)
+
+
+def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> None:
+    """From the agent's thread: the dict keeps its length meanwhile."""
+    model = Tree(lambda: None)
+    ours = watch(model, None, None)
+    for name in vars(model):
+        if name == "training":
+            thread = threading.Thread(target=unwatch, args=(ours,))
+            thread.start()
+            thread.join()
+    assert vars(model)[SLOT] is None
+    copied = copy.deepcopy(model)
+    assert model(torch.ones(2, 4), 1).equal(copied(torch.ones(2, 4), 1))
+    unwatch(watch(model, None, None))
+    assert SLOT not in vars(model)
 
 
 def test_a_watch_that_another_thread_put_on_leaves_nothing_once_training_takes_it_off() -> None:
