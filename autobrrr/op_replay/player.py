@@ -104,6 +104,10 @@ def _groups(before: Shape, after: Sequence[int]) -> Iterator[tuple[list[int], li
         yield sources, targets
 
 
+class NoAnswer(Exception):
+    """Why there is no answer; one clause."""
+
+
 class Failed(Exception):
     """A call can't be run again."""
 
@@ -113,11 +117,15 @@ class CallPlayer:
 
     Attributes:
         flat: First dimensions of data that hold several of each sample.
+        device: In place of the job's: "meta" tells shapes alone; empty where the job has none.
         failed: Calls that can't be run, by index, and why.
     """
 
-    def __init__(self, torch: ModuleType, program: RecordedStep, batch: int, flat: Shape = ()) -> None:
+    def __init__(
+        self, torch: ModuleType, program: RecordedStep, batch: int, flat: Shape = (), device: str = ""
+    ) -> None:
         self.torch, self.program, self.batch, self.flat = torch, program, batch, flat
+        self.device = device
         self.failed: dict[int, str] = {}
         self._owned: dict[int, Any] = {}  # weights and state, of one shape at all sizes, by number
         self._operators: dict[str, tuple[Callable[..., Any], list[Any]]] = {}
@@ -147,17 +155,18 @@ class CallPlayer:
         stride = value.stride if len(value.stride) == len(shape) else (1,) * len(shape)  # not those of a vmap
         sizes = [1 if not stride[at] else size for at, size in enumerate(shape)]
         order = sorted(range(len(shape)), key=lambda at: (-stride[at], at))
-        made = torch.empty_permuted(sizes, order, dtype=dtype)
-        if dtype.is_floating_point or dtype.is_complex:
-            made.copy_(torch.rand(sizes))
+        device = self.device if value.on_device or self.device == "meta" else "cpu"
+        made = torch.empty_permuted(sizes, order, dtype=dtype, device=device or "cpu")
+        if (dtype.is_floating_point or dtype.is_complex) and not made.is_cuda:
+            made.copy_(torch.rand(sizes, device=made.device))
             if value.weight and len(shape) > 1:
                 made.sub_(0.5).mul_(2 / math.sqrt(max(1, made.numel() // max(1, shape[0]))))
         elif dtype is torch.bool:
-            made.copy_(torch.rand(sizes) < 0.9)
-        else:
+            made.copy_(torch.rand(sizes, device=made.device) < 0.9)
+        elif not made.is_cuda or not dtype.is_floating_point:
             made.zero_()
         made = made.expand(shape)
-        if value.owned:
+        if value.owned and not self.device:
             self._owned[value.number] = made
         return made
 
@@ -223,7 +232,7 @@ class ReplayedStep:
             self._selects(call)
         args = tuple(self._argument(call, at, schema[at]) for at in range(len(call.args)))
         self._args[index] = args
-        plain, named = self._ready(schema, args, table)
+        plain, named = self.ready(index, schema, table)
         outputs = list(flat(func(*plain, **named)))
         if call.outputs and len(outputs) > len(call.outputs):
             raise Failed(ONE_BY_ONE)
@@ -263,6 +272,8 @@ class ReplayedStep:
             return getattr(torch, _SCALAR_TYPES[int(given)])
         if "Layout" in kind:
             return torch.strided
+        if "Device" in kind and self.player.device:
+            return self.player.device
         if "MemoryFormat" in kind:
             return getattr(torch, _FORMATS[int(given)])
         if "Generator" in kind:
@@ -295,13 +306,16 @@ class ReplayedStep:
             return start + (given - start) * sizes.width // sizes.batch
         return given
 
-    def _ready(
-        self, schema: list[Any], args: Sequence[Any], table: dict[int, Any]
+    def ready(
+        self, index: int, schema: list[Any], table: dict[int, Any], device: str = ""
     ) -> tuple[list[Any], dict[str, Any]]:
+        """What a call gets, by place and by name; `device` in place of "meta"."""
         plain: list[Any] = []
         named: dict[str, Any] = {}
-        for one, described in zip(args, schema, strict=False):
+        for at, (one, described) in enumerate(zip(self._args[index], schema, strict=False)):
             real = self._real(one, table)
+            if device and real == "meta":
+                real = "cpu" if self.player.program.calls[index].args[at] == "cpu" else device
             if not described.kwarg_only:
                 plain.append(real)
             elif real is not None:
@@ -349,7 +363,7 @@ class ReplayedStep:
             outputs: Sequence[Any] = ()
             if index not in player.failed:
                 func, schema = player.operator(call.name)
-                plain, named = self._ready(schema, self._args[index], table)
+                plain, named = self.ready(index, schema, table)
                 began = clock()
                 out = func(*plain, **named)
                 spent[index] = clock() - began

@@ -10,17 +10,25 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from statistics import median
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
-from ..agent.wire.recording import COLLATING
 from .call_work import work_table
-from .player import ONE_BY_ONE, CallPlayer, ReplayedStep, Shape
-from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
+from .device_queue import StepQueue, device_ratio
+from .device_replay import DeviceReplay
+from .player import ONE_BY_ONE, CallPlayer, NoAnswer, ReplayedStep, Shape
+from .step_record import (
+    RecordedStep,
+    StepCall,
+    StepValue,
+    TimedStep,
+    read,
+    tensors_in,
+    timed_steps,
+)
 
 LEAST_COVERAGE = 0.9
 FAR = 8  # times the batch: B and 2B say little of memory beyond
@@ -37,42 +45,45 @@ UNKNOWN = 0.2  # share of a step whose growth nobody knows: loading but for item
 PICKS = {f"aten::{name}" for name in ("select", "slice", "narrow", "index", "index_select", "unbind")}
 
 
-class NoAnswer(Exception):
-    """Why there is no answer; one clause."""
-
-
 def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
     """The rows `work`, and `probe` where that was asked for."""
     work: list[dict[str, Any]] = []
+    uuid = recording["device"]
     try:
         program = read(torch, recording["trace"])
         torch.set_num_threads(recording["threads"])
-        steps = _timed_steps(program, recording["timed"])
+        steps = timed_steps(program, recording["timed"])
         found: Mapping[str, Any] = {}
         free_bytes = recording["free_bytes"] or 0
         try:
-            _scales(steps)
+            _scales(steps, on_device=bool(uuid))
             batch, flat = _batch(program, recording["batch"])
             factors = SWEEP if recording["sweep"] else FACTORS if recording["probe"] else (1,)
-            found = _timed(CallPlayer(torch, program, batch, flat), factors, free_bytes)
+            if uuid:
+                found = DeviceReplay(torch, program, batch, flat).timed(uuid, free_bytes)
+            else:
+                found = _timed(CallPlayer(torch, program, batch, flat), factors, free_bytes)
             probe = _answer(program, batch, found, steps, recording)
         except (NoAnswer, RuntimeError, MemoryError) as error:
             failed = f"operators fail on made-up data: {type(error).__name__}"
             probe = {"status": "abstained", "why": str(error) if isinstance(error, NoAnswer) else failed}
-        if not found:  # the calls as they were; the memory of a failed replay is free by now
+        if not found and not uuid:  # the calls as they were; a failed replay's memory is free by now
             with contextlib.suppress(NoAnswer, RuntimeError, MemoryError):
                 found = _timed(CallPlayer(torch, program, 1), (1,), free_bytes)
-        work = _work(torch, program, steps, recording["timed"], found)
+        if not uuid:
+            work = _work(torch, program, steps, recording["timed"], found)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         probe = {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200]}
     probe |= {"step_ns": recording["step_ns"], "sweep": recording["sweep"]}
     return {"work": work, "probe": probe if recording["probe"] else None}
 
 
-def _scales(steps: Sequence[TimedStep]) -> None:
+def _scales(steps: Sequence[TimedStep], *, on_device: bool) -> None:
     """Raises NoAnswer where no replay can tell how the steps grow with B."""
     if not steps:
         raise NoAnswer("steps differ in what they run")
+    if on_device:
+        return  # there it depends on whether the device waits for it
     # The least: a thread that waits for a CPU looks like Python at length.
     held = min(step.held_ns / step.step_ns for step in steps)
     loading = min(step.collating_ns / step.step_ns for step in steps)
@@ -94,7 +105,7 @@ def _work(
     if not same:
         seen: dict[str, list[tuple[float, str]]] = {}
         for _, times, _ in timed:
-            for name, _, own_ns, phase in times:
+            for name, _, own_ns, phase, *_ in times:
                 seen.setdefault(name, []).append((own_ns, phase))
         mean = {name: (sum(ns for ns, _ in all_) / len(all_), all_[0][1]) for name, all_ in seen.items()}
         same = [[("", 0, *mean.get(call.name.partition(".")[0], (0, "other"))) for call in program.calls]]
@@ -158,29 +169,6 @@ def _data(program: RecordedStep, told: int | None) -> Iterator[StepValue]:
             waiting += [each for call in calls for each in call.outputs if each is not None]
         else:
             yield value
-
-
-@dataclass(frozen=True, slots=True)
-class TimedStep:
-    """A step in the job that ran what the recorded one did: all of it, and what is no operator."""
-
-    step_ns: float
-    loading_ns: float
-    collating_ns: float  # of it, what is not known to be items; all, where no item was seen
-    held_ns: float  # Python at length between operators
-    calls: list[Sequence[Any]]  # name, nanoseconds, those of a kernel, phase
-
-
-def _timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any], int]]) -> list[TimedStep]:
-    found = []
-    for step_ns, times, held_ns in timed:
-        by_place = aligned(program.names, times)
-        if by_place is not None:
-            calls = [by_place[call.at] for call in program.calls]
-            loading_ns = max((one[1] for one in times if one[0].startswith(LOADING)), default=0)
-            collating_ns = sum(one[1] for one in times if one[0] == COLLATING) or loading_ns
-            found.append(TimedStep(step_ns, loading_ns, collating_ns, held_ns, calls))
-    return found
 
 
 def _timed(player: CallPlayer, factors: Sequence[float], free_bytes: int) -> Mapping[str, Any]:
@@ -247,15 +235,26 @@ def _answer(
         raise NoAnswer("no tensor of the step grows with the batch")
     times = found["times"]
     base = [min(column) for column in zip(*times[batch], strict=True)]
+    device = [
+        StepQueue(program, step, found["waits"], base, recording["step_ns"])
+        for step in steps
+        if recording["device"]
+    ]
     points = []
     for width, groups in sorted(times.items()):
-        ratios = [median(_ratio(step, base, group, width / batch) for step in steps) for group in groups]
+        factor = width / batch
+        ratios = [
+            device_ratio(device, group, factor)
+            if device
+            else median(_ratio(step, base, group, factor) for step in steps)
+            for group in groups
+        ]
         points.append(
             {"batch": width, "shadow_ns": [max(1, int(recording["step_ns"] * ratio)) for ratio in ratios]}
         )
-    each = (found["peak_2x"] - found["peak"]) / batch
+    per_sample = (found["peak_2x"] - found["peak"]) / batch
     free, far = recording["free_bytes"], max(FAR * batch, points[-1]["batch"])
-    fits = int(batch + (0.8 * free - found["peak"]) / each) if each >= 1 and free else None
+    fits = int(batch + (0.8 * free - found["peak"]) / per_sample) if per_sample >= 1 and free else None
     return {
         "status": "ok",
         "batch": batch,
@@ -264,7 +263,7 @@ def _answer(
         "notes": [f"{100 * covered:.0f} % of operator time was replayed"],
         "memory": {
             "saved_bytes": found["peak"],
-            "per_sample_bytes": each,
+            "per_sample_bytes": per_sample,
             "peak_bytes": found["peak"],
             "peak_2x_bytes": found["peak_2x"],
             "free_bytes": free,

@@ -55,6 +55,7 @@ class StepValue:
     given: bool  # it was there before, or came from what was not recorded
     owned: bool = False  # by the model or an optimizer: no batch changes its shape
     weight: bool = False
+    on_device: bool = False
     base: StepValue | None = None  # whose memory it shares
     last_use: int = -1
 
@@ -100,6 +101,7 @@ class _Written:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
+    on_device: bool
 
 
 class _Reader:
@@ -221,6 +223,7 @@ class _Reader:
             given=given,
             owned=given and written.storage in self._owned,
             weight=given and self._owned.get(written.storage) == WEIGHTS,
+            on_device=written.on_device,
         )
         self._program.values.append(made)
         return made
@@ -236,7 +239,7 @@ def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[Sequen
     at = left = 0
     for name in names:
         if name.startswith((WEIGHTS, _OBSERVER, STEPPING)):
-            found.append(("", 0, 0, "other"))
+            found.append(("", 0, 0, "other", 0))
             continue
         ahead = [one[0] for one in rest[at : at + MOST_LEFT + 1]]
         if name not in ahead:
@@ -245,6 +248,29 @@ def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[Sequen
         at += ahead.index(name) + 1
         found.append(rest[at - 1])
     return found if left <= LEFT_OUT * len(rest) and at == len(rest) else None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """A step in the job that ran what the recorded one did: all of it, and what is no operator."""
+
+    step_ns: float
+    loading_ns: float
+    collating_ns: float  # of it, what is not known to be items; all, where no item was seen
+    held_ns: float  # Python at length between operators
+    calls: list[Sequence[Any]]  # as in `recording.Times`
+
+
+def timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any], int]]) -> list[TimedStep]:
+    found = []
+    for step_ns, times, held_ns in timed:
+        by_place = aligned(program.names, times)
+        if by_place is not None:
+            calls = [by_place[call.at] for call in program.calls]
+            loading_ns = max((one[1] for one in times if one[0].startswith(LOADING)), default=0)
+            collating_ns = sum(one[1] for one in times if one[0] == COLLATING) or loading_ns
+            found.append(TimedStep(step_ns, loading_ns, collating_ns, held_ns, calls))
+    return found
 
 
 def flat(thing: Any) -> Iterator[Any]:
@@ -272,7 +298,7 @@ def _parsed(value: Any, kind: str, shape: Any, stride: Any) -> Any:
         dtype = _DTYPES.get(kind[len("Tensor(") : -1])
         if dtype is None or not isinstance(value, list) or len(value) < 6:
             return None
-        return _Written(value[1], value[2], tuple(shape), tuple(stride), dtype)
+        return _Written(value[1], value[2], tuple(shape), tuple(stride), dtype, value[5] != "cpu")
     if not kind.startswith("GenericList"):
         return None if value == _NONE else value
     kinds = re.findall(r"[^,\[\]]+(?:\[[^\]]*\])?", kind[len("GenericList[") : -1])  # some are lists

@@ -103,7 +103,8 @@ def _times(step: ProfiledStep, floors: Floors) -> Times:
         max(0, ns - floors.of(name, within))
         for name, ns, within in zip(step.names, step.spent_ns, step.within, strict=True)
     ]
-    return list(zip(step.names, step.spent_ns, own, (NAMES[one] for one in step.where), strict=True))
+    where = (NAMES[one] for one in step.where)
+    return list(zip(step.names, step.spent_ns, own, where, step.began_ns, strict=True))
 
 
 def abstained(why: str) -> dict[str, object]:

@@ -8,7 +8,7 @@ that ran undisturbed, by the scheduler's clock, where there are enough of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import cast
 
 from ..live_torch import available_memory
+from ..live_torch.graph_capture import capturing
 from ..live_torch.live_job import Job
 from ..live_torch.parameter_device import parameter_device
 from ..live_torch.torch_types import Abstain
@@ -41,6 +42,7 @@ LOG_BYTES = 256 << 20  # that the record takes: 5 kB an operator; 110 MiB were s
 QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
 # Timing floors leaves caches cold and threads asleep for one step: it is left out. Plain ones cost nothing.
 SHORT_STEPS = ("timed", "unlike", "phases", "plain", "plain", "plain")
+NO_DEVICE = {"device": ""}
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 _SAMPLES = 7  # among the fields of a sampled step
 
@@ -50,6 +52,7 @@ class TraceTask:
 
     Args:
         probe: The record is to tell other batch sizes too; `sweep`: many of them.
+        device: A CUDA device, if the job is on one, and what the replay needs to know of it.
     """
 
     name, event, resumable = "traced steps", "traced", True
@@ -62,9 +65,12 @@ class TraceTask:
         *,
         probe: bool = True,
         sweep: bool = False,
+        device: Mapping[str, object] = NO_DEVICE,
     ) -> None:
         self._loop, self._steps, self._emit = loop, steps, emit
         self._probe, self._sweep = probe, sweep
+        self._told, self._device = device, bool(device["device"])
+        self.event = "recorded" if self._device else self.event  # what ends it
         self._torch: ModuleType = loop.torch
         self._watch = StepWatch()
         self._recorder = StepRecorder(loop, self._watch)
@@ -113,7 +119,7 @@ class TraceTask:
             except Abstain as why:
                 self._finish(str(why))
                 return False
-            if not self._records and boundary.last_step_ns > SLOW_STEP_NS:
+            if not self._records and boundary.last_step_ns > SLOW_STEP_NS and not self._device:
                 self._emit({"event": "tracing", "tracing": self._found()})  # the record takes a step more
             self._records += 1
             self._begin("recorded", boundary)
@@ -195,7 +201,9 @@ class TraceTask:
         if loop.roots.scripted:
             raise Abstain("the job runs TorchScript modules")
         device = parameter_device(job)
-        if device is not None and device.type != "cpu":
+        if capturing(self._torch):
+            raise Abstain("the job captures a CUDA graph")
+        if device is not None and device.type != ("cuda" if self._device else "cpu"):
             raise Abstain(f"operators are replayed on CPUs only; your model is on {device.type}")
         if self._torch.autograd._profiler_enabled():
             raise Abstain("the job is being profiled")
@@ -206,7 +214,8 @@ class TraceTask:
     def _finish(self, why: str) -> None:
         """Tell all. The record is read, and its file written, on the agent's own thread."""
         chosen = self._chosen[0]
-        self._emit({"event": "traced", "traced": self._found()})
+        if not self._device:
+            self._emit({"event": "traced", "traced": self._found()})
         if why:
             self._recorder.remove()
             self._emit(abstained(why))
@@ -219,6 +228,7 @@ class TraceTask:
             "sweep": "batch" if self._sweep else None,
             "step_ns": max(1, int(median(chosen.untraced_ns))),
             "free_bytes": available_memory.host_bytes(_ROOT),
+            **self._told,
         }
         self._emit(
             {"finish": self._recorder.sent(told, [(ns, step) for step, ns in chosen.timed], chosen.floors)}

@@ -8,8 +8,10 @@ job's user, below everything in priority.
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
@@ -25,9 +27,13 @@ from autobrrr.sidecar.sockets.socket_frames import content
 MODULES = (  # each after what it imports
     ".agent.wire.recording",
     ".agent.audit.op_flops",
-    *(f".op_replay.{name}" for name in ("step_record", "call_work", "player", "replay")),
+    *(
+        f".op_replay.{name}"
+        for name in ("step_record", "call_work", "player", "device_queue", "device_replay", "replay")
+    ),
 )
 TIMEOUT_S = 90.0
+LOOK_S = 0.02
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins
 # What decides how torch computes and takes memory there.
 VARIABLES = (
@@ -55,10 +61,14 @@ class StepReplayer:
 
     Args:
         call: Runs a function on the event loop's thread.
+
+    Attributes:
+        drain: Has the job stand still, its device at rest; is called on the event loop's thread.
     """
 
     def __init__(self, pid: int, call: Call) -> None:
         self._pid, self._call = pid, call
+        self.drain: Callable[[Callable[[Mapping[str, object]], None]], None] = lambda drained: None
         self._replaying = False
         self._handed: Future[Handed] | None = None  # of the process that is there
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,7 +105,9 @@ class StepReplayer:
     def _work(self, handed: Future[Handed]) -> None:
         def recording(process: subprocess.Popen[bytes]) -> bytes:
             self._process = process
-            return handed.result()[0]
+            given = handed.result()[0]
+            threading.Thread(target=self._slices, args=(process,), name="slices", daemon=True).start()
+            return given
 
         with contextlib.suppress(CancelledError):
             try:
@@ -105,6 +117,21 @@ class StepReplayer:
                 found = _abstained(why[:200])
             done = handed.result()[1]  # a process that can't be run ends before a step is recorded
             self._call(lambda: self._hand_back(found, done))
+
+    def _slices(self, process: subprocess.Popen[bytes]) -> None:
+        """Whenever the process stops itself, have the job stand still; then let it go on."""
+
+        def drained(reply: Mapping[str, object]) -> None:
+            process.send_signal(signal.SIGCONT if reply.get("drained") is True else signal.SIGKILL)
+            asked.clear()
+
+        asked = threading.Event()
+        while process.returncode is None:
+            seen = procfs.stat(process.pid)
+            if not asked.is_set() and seen is not None and seen.state == "T":
+                asked.set()
+                self._call(lambda: self.drain(drained))
+            time.sleep(LOOK_S)
 
     def _hand_back(self, found: StepReplay, done: OnReplay) -> None:
         self._replaying, self._handed, self._process = False, None, None  # it holds what it was given

@@ -38,13 +38,14 @@ def recorded(
     first = max(at for at, node in enumerate(nodes) if node["id"] in ours) + 1
     return {
         "trace": trace,
-        "timed": [(1_000 * len(names), [(name, 1_000, 900, "forward") for name in names[first:]], 0)] * 3,
+        "timed": [(1_000 * len(names), [(name, 1_000, 900, "forward", 0) for name in names[first:]], 0)] * 3,
         "batch": batch,
         "threads": 1,
         "probe": True,
         "sweep": None,
         "step_ns": 1_000 * len(names),
         "free_bytes": 1 << 30,
+        "device": "",
         "paths": [],
     }
 

@@ -87,7 +87,7 @@ def test_times_are_those_of_steps_that_ran_the_same_and_else_what_such_an_operat
 ) -> None:
     recording = {**recorded(lambda: (A @ B, A @ B, A * 2), [], tmp_path, 1), "probe": False}
     (took, times, held), *_ = recording["timed"]
-    own = [(name, ns, 300 if name == "aten::mm" else 7, "forward") for name, ns, *_ in times]
+    own = [(name, ns, 300 if name == "aten::mm" else 7, "forward", 0) for name, ns, *_ in times]
     for timed in ([(took, own, held)], [(took, [*own, own[0]], held)]):
         table = replay.replayed(torch, {**recording, "timed": timed})["work"]
         product = next(row for row in table if row["op"] == "aten.mm.default")
