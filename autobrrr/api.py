@@ -137,7 +137,10 @@ def tune(
     Raises:
         AutobrrrError: as `attach`; a name or class does not exist; the job ended meanwhile.
     """
-    session = JobSession(pid, _entered(pid, SessionOptions(), say), stays=True)
+    from autobrrr.tuner.candidate_space import allows_unproven
+
+    options = SessionOptions(unproven=allows_unproven(allow))
+    session = JobSession(pid, _entered(pid, options, say), stays=True)
     try:
         return session.tune(
             for_s=for_s, horizon_s=horizon_s, max_loss=max_loss, allow=allow, only=only, say=say

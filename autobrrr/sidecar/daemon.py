@@ -188,6 +188,7 @@ def serve(
     tuning = TuningThread(session, calls, tune, check)
     session.read_window = window_reader(calls)
     session.replay = replayer = StepReplayer(target.pid, calls)
+    replayer.drain = session.course.drain
     session.stop_replay, session.course.expect_replay = replayer.stop, replayer.expect
     job = job_roles.job_of(target.pid)
     if job is not None:

@@ -91,14 +91,15 @@ def _tune(args: argparse.Namespace) -> int:
     for_s = DEFAULT_S if args.for_s is None else args.for_s
     check_places(args.recipe)
     from autobrrr import recipe  # not for --help
-    from autobrrr.tuner.candidate_space import allowed_classes, check_names
+    from autobrrr.tuner.candidate_space import allowed_classes, allows_unproven, check_names
 
     only = None if args.only is None else [name.strip() for name in args.only.split(",") if name.strip()]
     allowed_classes(args.allow)
     check_names(only or ())
     ranks = ranks_of(pid)
     with contextlib.ExitStack() as sessions:
-        outcome = entered(ranks.pids, SessionOptions(), ranks.say, owned=True)
+        options = SessionOptions(unproven=allows_unproven(args.allow))
+        outcome = entered(ranks.pids, options, ranks.say, owned=True)
         clients = {rank: sessions.enter_context(each) for rank, each in outcome.done.items()}
         outcome.refuse_any()
         if ranks.launched:

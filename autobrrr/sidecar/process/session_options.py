@@ -20,6 +20,8 @@ class SessionOptions:
     """Whether the batch probe runs."""
     outside: bool = False
     """No code in the target at all."""
+    unproven: bool = False
+    """Also what no GPU has run yet."""
     metrics: str | None = None
     """Where Prometheus may fetch figures: a port of this machine, or HOST:PORT."""
 

@@ -94,6 +94,9 @@ SLACK = Measurement(
 PROBE = Measurement(
     State.PROBING, "", "probe", ShadowProbe, "the replay of a recorded step did not end in time", 4
 )
+REPLAY = Measurement(
+    State.PROBING, "trace", "probe", ShadowProbe, "the replay of a recorded step did not end in time", 4
+)
 SWEEP = Measurement(State.SWEEPING, "trace", "sweep", _of_sizes, "the sweep did not end in time", 4)
 
 
@@ -186,6 +189,11 @@ class MeasurementSequence:
         """Replay the step at many batch sizes once all else is measured."""
         self._findings.sweep = None  # whoever asks waits for a new one
         self._sweep_wanted = self.state is not State.SWEEPING
+
+    def drain(self, on_drained: Callable[[Heard], None]) -> None:
+        """Have the job stand still for a tenth of a second at a boundary, with its device at rest."""
+        if self.agent is not None:
+            self.agent.command("drain", on_drained)
 
     def hold(self) -> None:
         """Begin nothing until the ranks of the job are compared or tuned, or for a minute."""
@@ -372,11 +380,34 @@ class MeasurementSequence:
         findings = self._findings
         if findings.options.probing == "off" or findings.options.readonly or findings.probe is not None:
             return
-        if findings.traced is not None and findings.traced.status != "ok":
+        if findings.facts is not None and findings.facts.on_cuda and not findings.compiled:
+            yield from self._replay_on_device()
+        elif findings.traced is not None and findings.traced.status != "ok":
             findings.probe = ShadowProbe(status="abstained", why=findings.traced.why)
-            return
-        yield from self._measured(PROBE, "probing other batch sizes")  # a separate process replays it
+        else:
+            yield from self._measured(PROBE, "probing other batch sizes")  # a separate process replays it
         yield from self._until_free()
+
+    def _replay_on_device(self) -> Course:
+        """Record a step and replay it on the job's own device, if the user allows what no card has proven."""
+        findings, step_ns = self._findings, self._findings.window.median_ns
+        devices = findings.anatomy.gpu_uuids if findings.anatomy is not None else []
+        seen = next(iter(findings.gpu.samples()[-1:]), None) if findings.gpu is not None else None
+        if not findings.options.unproven:
+            why = "not measured on a GPU; autobrrr tune --allow unproven does"
+        elif findings.several or len(devices) != 1 or not step_ns:
+            why = "a step is replayed on a GPU only where it is the job's only one"
+        elif seen is None or seen.memory_total_bytes is None or seen.memory_used_bytes is None:
+            why = "nobody knows how much of the GPU's memory is free"
+        elif seen.other_processes:
+            why = "other programs compute on the GPU"
+        else:
+            free_bytes = seen.memory_total_bytes - seen.memory_used_bytes
+            asked = {"device": devices[0], "step_ns": int(step_ns), "free_bytes": free_bytes}
+            asked["steps"] = TRACED_LONG_STEPS
+            yield from self._measured(REPLAY, "replaying a step at twice its batch on the GPU", **asked)
+            return
+        findings.probe = ShadowProbe(status="abstained", why=why)
 
     def _sweep(self) -> Course:
         findings, traced = self._findings, self._findings.traced

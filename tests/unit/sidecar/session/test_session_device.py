@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.agent.wire import ring_layout
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
-from autobrrr.records import ProfilerWindow, Shares, Verdict
+from autobrrr.records import GpuSample, ProfilerWindow, Shares, Verdict
 from autobrrr.sidecar.process.session_options import State
 from support.sessions.session import Stage
 from support.sessions.sidecar import anatomy
@@ -135,6 +136,43 @@ def test_what_is_the_host_s_doing_is_excluded_where_the_host_is_always_a_step_ah
     (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "host_lead"]
     assert said.value == (1.0 if flags else 0.0)
     assert list(said.against) == against
+
+
+@pytest.mark.parametrize(
+    ("unproven", "world_size", "others", "why"),
+    [
+        (True, 1, 0, None),
+        (False, 1, 0, "--allow unproven"),
+        (True, 2, 0, "the job's only one"),
+        (True, 1, 1, "other programs compute"),
+    ],
+)
+def test_a_step_is_replayed_on_a_gpu_only_if_allowed_and_only_where_the_job_is_alone_on_its_only_one(
+    unproven: bool, world_size: int, others: int, why: str | None, tmp_path: Path
+) -> None:
+    stage = Stage(tmp_path, unproven=unproven)
+    seen = GpuSample(t_ns=0, memory_used_bytes=2, memory_total_bytes=9, other_processes=others)
+    stage.session.findings.gpu = SimpleNamespace(samples=lambda: [seen], step=lambda *_: None)
+    stage.enter(device="cuda", cuda=True, rank=0, world_size=world_size)
+    stage.event("anatomy", {**anatomy(), "gpu_uuids": ["one"]})
+    for _ in range(40):
+        stage.writer.step(1_000_000, device_ns=5_000_000)
+    stage.run()
+    for name in ("collectives", "window", "slack"):
+        if name == "window":
+            stage.window(ProfilerWindow(status="ok"))
+        else:
+            stage.event(name, {"status": "abstained", "why": "-"})
+        stage.run(2)
+    asked = [fields for do, fields in stage.agent.commands if do == "trace"]
+    found = stage.session.findings.probe
+    if why is None:
+        assert asked == [{"device": "one", "step_ns": 5_000_000, "free_bytes": 7, "steps": 3}]
+        assert stage.session.state is State.PROBING
+    else:
+        assert asked == []
+        assert found is not None
+        assert why in (found.why or "")
 
 
 def profiling(stage: Stage) -> None:
