@@ -19,7 +19,7 @@ from benchmarks import ROOT, parser
 from benchmarks.planted import results
 
 WITHIN_S = 500.0
-OWN = ("facts", "truth", "end-to-end", "harmless")
+OWN = ("facts", "truth", "end-to-end", "harmless", "batches")
 SHARDS = (*OWN, "remedies", "planted-confirm", "planted", "limits")
 
 
@@ -58,6 +58,7 @@ def own(name: str, out: Path, within_s: float) -> int:
     from benchmarks.gpu.facts import FACTS
     from benchmarks.gpu.harmless import HARMS
     from benchmarks.gpu.live_session import Measure
+    from benchmarks.gpu.replayed_batches import TABLE
 
     shards: dict[str, Mapping[str, Measure]] = {
         "facts": FACTS,
@@ -65,6 +66,7 @@ def own(name: str, out: Path, within_s: float) -> int:
         "end-to-end": RUNS,
         "harmless": HARMS,
         "limits": LIMITS,
+        "batches": TABLE,
     }
     path = out / f"gpu-{name}.jsonl"
     left = measured(path, shards[name], within_s)
