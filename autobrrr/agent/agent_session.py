@@ -27,7 +27,7 @@ from .measure.collective_waits import CollectiveTask
 from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask, why_no_window
 from .measure.recorded_graphs import RecordedGraphs
-from .measure.traced_steps import NO_DEVICE, TraceTask
+from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_switching import RankSwitching, refuse_sharded
 from .ranks.shared_log import RegisterLost
@@ -247,7 +247,7 @@ class AgentSession:
     def _do_drain(self, command: Mapping[str, object]) -> None:
         """Let the device work its queue off at the next boundary; then stand still for a moment.
 
-        For who stops this process at once: between the answer and the signal nothing more is queued.
+        For who stops this process at once, and for a replay on its device: nothing more is queued meanwhile.
         """
         number = command.get("id")
 
@@ -264,8 +264,7 @@ class AgentSession:
         steps, sweep = _whole(command, "steps", 6), command.get("sweep") is not None
         probe = command.get("probe") is not False
         device = {name: command[name] for name in ("device", "step_ns", "free_bytes") if name in command}
-        task = TraceTask(self._loop, steps, self._emit, probe=probe, sweep=sweep, device=device or NO_DEVICE)
-        return self._begin(task)
+        return self._begin(TraceTask(self._loop, steps, self._emit, probe=probe, sweep=sweep, device=device))
 
     def _do_window(self, command: Mapping[str, object]) -> Reply:
         steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ from .step_record import RecordedStep, StepValue, tensors_in
 SPARE_BYTES = 4 << 30
 OWN_BYTES = 1 << 30  # of it, what this process may take
 SLICE_NS, SLICES = 80_000_000, 3  # the agent holds the job up for 0.1 s each time
-ROUNDS, LEAST_ROUNDS = 3, 2
+ROUNDS = 3  # or as many as the slices hold; one reading of a long kernel is sure enough
 TIMED = 0.95  # of the device's time: calls that take the rest are not worth a pause
 BATCHED_NS, MOST_REPEATS = 12_000, 6  # events resolve 0.5 us: shorter calls are timed several at a time
 NO_KERNEL_NS = 500  # no kernel is as short: a view, an allocation
@@ -41,6 +42,9 @@ class DistinctCall:
     host_ns: dict[int, float] = field(default_factory=dict)  # on an idle device
     device_ns: dict[int, float] = field(default_factory=dict)
     waits_ns: float | None = None  # it waits for the device; then what the host does in it
+
+    def all_ns(self) -> float:
+        return sum(self.device_ns.values()) * len(self.places)
 
 
 class DeviceReplay:
@@ -83,7 +87,7 @@ class DeviceReplay:
                     for index in one.places:
                         column[index] = one.device_ns[width]
                 columns.append(column)
-        if len(rounds[batch]) < LEAST_ROUNDS:
+        if not rounds[batch]:
             raise NoAnswer(f"timing {len(worth)} different operators would pause training for over 0.3 s")
         peak, peak_2x = (self._player.peak_bytes(run.shapes) for run in runs.values())
         return {
@@ -153,15 +157,10 @@ class DeviceReplay:
 
     def _worth(self, known: list[DistinctCall]) -> list[DistinctCall]:
         """Those that take most of the device's time, the dearest first."""
-        cost = {id(one): sum(one.device_ns.values()) * len(one.places) for one in known}
-        left = TIMED * sum(cost.values())
-        found = []
-        for one in sorted(known, key=lambda one: -cost[id(one)]):
-            if left <= 0:
-                break
-            left -= cost[id(one)]
-            found.append(one)
-        return found
+        known = sorted(known, key=DistinctCall.all_ns, reverse=True)
+        before_ns = accumulate(map(DistinctCall.all_ns, known), initial=0.0)
+        all_ns = sum(map(DistinctCall.all_ns, known))
+        return [one for one, ns in zip(known, before_ns, strict=False) if ns < TIMED * all_ns]
 
     def _retimed(self, one: DistinctCall) -> bool:
         """Time a call while the job stands still; False where that has done so long enough."""

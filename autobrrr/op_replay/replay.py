@@ -56,7 +56,10 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
         found: Mapping[str, Any] = {}
         free_bytes = recording["free_bytes"] or 0
         try:
-            _scales(steps, on_device=bool(uuid))
+            if not steps:
+                raise NoAnswer("steps differ in what they run")
+            if not uuid:  # on a device it depends on whether the device waits for the host
+                _scales(steps)
             batch, flat = _batch(program, recording["batch"])
             factors = SWEEP if recording["sweep"] else FACTORS if recording["probe"] else (1,)
             if uuid:
@@ -78,12 +81,8 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
     return {"work": work, "probe": probe if recording["probe"] else None}
 
 
-def _scales(steps: Sequence[TimedStep], *, on_device: bool) -> None:
+def _scales(steps: Sequence[TimedStep]) -> None:
     """Raises NoAnswer where no replay can tell how the steps grow with B."""
-    if not steps:
-        raise NoAnswer("steps differ in what they run")
-    if on_device:
-        return  # there it depends on whether the device waits for it
     # The least: a thread that waits for a CPU looks like Python at length.
     held = min(step.held_ns / step.step_ns for step in steps)
     loading = min(step.collating_ns / step.step_ns for step in steps)

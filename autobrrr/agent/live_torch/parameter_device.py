@@ -34,7 +34,7 @@ class EventSource:
     Attributes:
         make: A new event with a time.
         stream: The stream that is current now, on this thread.
-        synchronise: Wait until the device has done all that is queued. Never in a job of the user's.
+        synchronise: Wait until the device has done all that is queued. In a user's job only for a replay.
     """
 
     make: Callable[[], TimedEvent]

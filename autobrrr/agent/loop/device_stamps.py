@@ -145,8 +145,8 @@ class DeviceStamps:
     def drain(self) -> bool:
         """Wait until the device is through with all that is queued, and fill in all that is awaited.
 
-        Only where the job is a trial that is about to be stopped: what it has queued would be worked off in
-        the time of the trial that it is compared with.
+        Only before a replay on its device that the user allows, or where the job is a trial that is about to
+        be stopped: what it has queued would be worked off in the time of the trial that it is compared with.
 
         Returns:
             Whether there is a device to wait for.

@@ -42,7 +42,6 @@ LOG_BYTES = 256 << 20  # that the record takes: 5 kB an operator; 110 MiB were s
 QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
 # Timing floors leaves caches cold and threads asleep for one step: it is left out. Plain ones cost nothing.
 SHORT_STEPS = ("timed", "unlike", "phases", "plain", "plain", "plain")
-NO_DEVICE = {"device": ""}
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 _SAMPLES = 7  # among the fields of a sampled step
 
@@ -65,12 +64,12 @@ class TraceTask:
         *,
         probe: bool = True,
         sweep: bool = False,
-        device: Mapping[str, object] = NO_DEVICE,
+        device: Mapping[str, object] | None = None,
     ) -> None:
         self._loop, self._steps, self._emit = loop, steps, emit
         self._probe, self._sweep = probe, sweep
-        self._told, self._device = device, bool(device["device"])
-        self.event = "recorded" if self._device else self.event  # what ends it
+        self._device = device
+        self.event = "recorded" if device else self.event  # what ends it
         self._torch: ModuleType = loop.torch
         self._watch = StepWatch()
         self._recorder = StepRecorder(loop, self._watch)
@@ -228,7 +227,8 @@ class TraceTask:
             "sweep": "batch" if self._sweep else None,
             "step_ns": max(1, int(median(chosen.untraced_ns))),
             "free_bytes": available_memory.host_bytes(_ROOT),
-            **self._told,
+            "device": "",
+            **(self._device or {}),
         }
         self._emit(
             {"finish": self._recorder.sent(told, [(ns, step) for step, ns in chosen.timed], chosen.floors)}
