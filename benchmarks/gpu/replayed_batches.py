@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 
-from autobrrr.client.session_client import join_or_start
+from autobrrr.client.session_client import open_session
 from autobrrr.records.session_requests import TakeSnapshot
 from autobrrr.sidecar.process.session_options import SessionOptions
 from benchmarks.gpu.batch_job import BATCHES
@@ -26,7 +26,7 @@ def compare(kind: str) -> dict[str, object]:
         truth = float(twice) / float(once)
         os.environ.update(environment)
         until_s = time.monotonic() + WITHIN_S
-        with join_or_start(running.pid, SessionOptions(unproven=True)) as client:
+        with open_session(running.pid, SessionOptions(unproven=True)) as client:
             before = found = client.ask(TakeSnapshot())
             while found.state != "judged" and time.monotonic() < until_s:
                 time.sleep(0.2)

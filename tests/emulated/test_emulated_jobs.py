@@ -61,7 +61,16 @@ def test_a_job_that_captures_its_step_anew_again_and_again_lives_through_a_diagn
 def test_a_remedy_that_was_tried_goes_with_its_memory(job: StartJob, tmp_path: Path) -> None:
     attached = job("on_device", "launch")
     pid = str(attached.pid)
-    tuned = autobrrr(tmp_path, "tune", pid, "--only", "optimizer.fused", "--for", "8s", "--json")
+    words = [
+        "--only",
+        "optimizer.fused",
+        "--allow",
+        "unproven",
+        "--for",
+        "8s",
+        "--json",
+    ]  # replays a step, too
+    tuned = autobrrr(tmp_path, "tune", pid, *words)
     assert tuned.code == 0, tuned.stderr
     (trial,) = tuned.json["trials"]
     assert (trial["remedy"], trial["steps"] > 0) == ("optimizer.fused", True)

