@@ -3,8 +3,7 @@
     python -m benchmarks.tuning.loader_kept [--for 60] [--long] [--kind KIND]…
 
 Ten jobs of `benchmarks/jobs/loaders.py` whose loader is the bottleneck, one of them with too few workers.
-`--long`: epochs of an hour, tuned by `tune -- CMD` with the flag of the script. The gain is the claimed one;
-`stopwatch` is the script's own, without any agent, of one start each.
+`--long`: epochs of an hour, tuned by `tune -- CMD` with the flag of the script.
 """
 
 import argparse
@@ -24,7 +23,7 @@ LONG, SHORT = 1_000_000, 256
 
 
 def command(kind: str, items: int, *words: str) -> list[str]:
-    few = ["transforms", "--num-workers", "1"] if kind == FEW else [kind]
+    few = ["parses", "--num-workers", "1"] if kind == FEW else [kind]
     return [sys.executable, str(JOB), *few, "--items", str(items), *words]
 
 
@@ -54,12 +53,6 @@ def relaunched(kind: str, for_s: float, environment: dict[str, str]) -> dict[str
     """The tuning by new starts; raises JobFailed."""
     words = ["--param", "--num-workers=choice:0,1,2", "--for", f"{for_s:g}s", "--"]
     return product(environment, "tune", *words, *command(kind, LONG))
-
-
-def rate(words: list[str], environment: dict[str, str]) -> float:
-    """Samples a second by the script's own clock."""
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
-    return float(done.stdout.split()[-4])
 
 
 def main() -> None:
