@@ -57,6 +57,21 @@ def test_a_step_in_which_training_begins_an_epoch_is_marked_and_one_with_an_eval
     assert loop.job.iterator is None
 
 
+class Listed(DataLoader[int]):
+    """Its iterator takes no weak reference."""
+
+    def _get_iterator(self) -> object:
+        return iter([1, 2])
+
+
+def test_a_loader_with_an_iterator_of_its_own_is_read_as_without_us(loop: TrainLoop) -> None:
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    torch.optim.SGD([weight], lr=0.0).step()
+    assert list(Listed([1, 2])) == [1, 2]
+    assert loop.loader.is_unknown()
+
+
 def test_a_batch_is_as_large_as_what_it_holds() -> None:
     batch = {"x": torch.zeros(2, 8), "y": [torch.zeros(4, dtype=torch.int64), "text"]}
     assert batch_shapes.byte_count(batch) == 64 + 32
