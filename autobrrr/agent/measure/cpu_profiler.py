@@ -42,6 +42,7 @@ class StepWatch:
         self._end: Callable[[], Any] | None = None
         self._owner = 0
         self._witnesses: list[Patch] = []
+        self.for_kernels = False  # it ended because the job switches on a profiler of kernels
 
     @property
     def on(self) -> bool:
@@ -54,11 +55,11 @@ class StepWatch:
         Raises:
             Abstain: this torch has no such thing, or not like that.
         """
-        self._owner = get_ident()
+        self._owner, self.for_kernels = get_ident(), False
         self._witnesses = [
             patch
             for module, name in _ENABLING
-            for patch in patched(sys.modules.get(f"torch.autograd.{module}"), name, first(self._give_way))
+            for patch in patched(sys.modules.get(f"torch.autograd.{module}"), name, first(self._make_room))
         ]
         self._witnesses += patched(os, "fork", first(self._give_way))
         try:
@@ -79,6 +80,13 @@ class StepWatch:
         """A child would be watched for ever, and two profilers can't be on."""
         with ANY:
             self.end()
+
+    def _make_room(self, *given: Any, **_: object) -> None:
+        with ANY:
+            if self.on and get_ident() == self._owner:  # else `start` switches on ours
+                activities = given[1] if len(given) > 1 else ()
+                self.for_kernels = any(each.name == "CUDA" for each in activities)
+        self._give_way()
 
 
 def profiled(

@@ -174,8 +174,11 @@ class WindowTask:
 
     @contextlib.contextmanager
     def _teardown(self) -> Iterator[None]:
-        """Have torch finalise CUPTI when the profiler is switched off now."""
-        if not self._lets_go or TEARDOWN in os.environ:
+        """Have torch finalise CUPTI when the profiler is switched off, unless the job's own is next.
+
+        torch finalises it in a later call into CUDA: the job's profile would lose its kernels.
+        """
+        if not self._lets_go or self._watch.for_kernels or TEARDOWN in os.environ:
             yield
             return
         os.environ[TEARDOWN] = "1"

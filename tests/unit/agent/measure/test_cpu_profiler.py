@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.profiler import ProfilerActivity
 from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -133,8 +134,15 @@ def test_it_is_off_before_the_job_switches_on_a_profiler_of_its_own(watch: StepW
     with torch.autograd.profiler.profile() as theirs:
         torch.ones(2)
     assert any(event.name == "aten::ones" for event in theirs.function_events)
-    assert not watch.on
+    assert (watch.on, watch.for_kernels) == (False, False)
     assert watch.end() is None
+
+
+def test_it_tells_whether_the_jobs_profiler_records_kernels(watch: StepWatch) -> None:
+    for kinds in ([ProfilerActivity.CPU], [ProfilerActivity.CPU, ProfilerActivity.CUDA]):
+        watch.begin(lambda: profiled(torch))
+        watch._make_room(object(), kinds, activity_filter={})  # as torch prepares one; this torch has no CUDA
+        assert (watch.on, watch.for_kernels) == (False, ProfilerActivity.CUDA in kinds)
 
 
 def test_it_is_off_in_a_forked_child(watch: StepWatch) -> None:
@@ -143,7 +151,7 @@ def test_it_is_off_in_a_forked_child(watch: StepWatch) -> None:
     if child == 0:
         os._exit(int(torch.autograd._profiler_enabled()))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert not watch.on
+    assert (watch.on, watch.for_kernels) == (False, False)
 
 
 class Sees(TorchFunctionMode):
