@@ -73,7 +73,7 @@ class Measuring:
         self.task: Task | None = None
         self.spent_ns = 0  # that training stood still for, all tasks so far
         self.stretched_ns = 0  # what steps of training took longer for them
-        self.posted_ns = 0  # remedies applied and reverted
+        self.posted_ns = 0  # what is no task: remedies switched, holds between steps, graphs recorded
         self.cpu_ns = 0  # the training thread's own in both
         self.usual_ns = 0  # a step before the task began
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
