@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from autobrrr.agent.live_torch.compiled_code import compiled_graphs
-from autobrrr.agent.remedies.compile.compile_models import RARE, STORM, WARM_UP_STEPS
+from autobrrr.agent.remedies.compile.compile_models import RARE, STORM, WARM_UP_STEPS, usual_cache
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused, WatchedUndo
 from support.agent.remedies import Training, loop_of, picture, training
@@ -249,6 +249,10 @@ def test_repeated_blocks_share_one_graph() -> None:
     loop.train(2)
     assert compiled_graphs() == 2  # the first block's input needs no gradient
     undo()
+
+
+def test_torchs_usual_cache_is_known_without_importing_it() -> None:
+    assert usual_cache() == pytest.importorskip("torch._inductor.runtime.cache_dir_utils").default_cache_dir()
 
 
 def test_what_can_not_work_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,13 @@ takes long.
 from __future__ import annotations
 
 import builtins
+import getpass
 import os
 import re
 import shutil
 import sys
 import sysconfig
+import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -312,12 +314,23 @@ def _refuse_without_tools() -> None:
 
 def _refuse_strangers_cache() -> None:
     """Refuse where another user has taken the name of torch's folder below `/tmp`: what lies there is run."""
-    codecache = import_module("torch._inductor.codecache")
-    folder = getattr(codecache, "default_cache_dir", codecache.cache_dir)()  # has headers whatever is chosen
+    folder = usual_cache()
     with suppress(OSError):
         os.makedirs(folder)  # from here on nobody else can
     if os.path.lexists(folder) and (owner := os.lstat(folder).st_uid) not in (0, os.geteuid()):
         raise Refused(f"{folder}, out of which torch runs code, belongs to uid {owner}")
+
+
+def usual_cache() -> str:
+    """Torch's folder below `/tmp`, which has headers whatever is chosen.
+
+    Not asked of torch: up to 2.3, importing its cache forks a compiler for each core, before we limit them.
+    """
+    try:
+        user = getpass.getuser()
+    except (KeyError, ModuleNotFoundError, OSError):
+        user = f"uid_{os.getuid()}"
+    return os.path.join(tempfile.gettempdir(), "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
 
 
 def second_order_file(modules: Mapping[str, ModuleType]) -> str | None:
