@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.agent.remedies.loader.loader_workers import MOST_WORKERS
+from autobrrr.agent.remedies.loader.loader_workers import waiting_workers
 from autobrrr.agent.remedies.optimizer import optimizer_kernels
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.predicted_gains import implementation, optimizer_share
@@ -165,7 +165,7 @@ def options(name: str, measured: Measurements) -> dict[str, int]:
     if name != "loader.workers" or not loading_sleeps(measured) or workers_keep_up(measured):
         return {}
     workers = 0 if measured.anatomy is None else measured.anatomy.loader_workers or 0
-    return {"workers": max(MOST_WORKERS, 2 * workers)}
+    return {"workers": waiting_workers(workers)}
 
 
 def _workers(name: str, measured: Measurements) -> str | None:

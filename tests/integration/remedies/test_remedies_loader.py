@@ -210,11 +210,14 @@ def test_workers_say_what_memory_they_take() -> None:
     job = seen(DataLoader(Numbers()))
     job.saw_optimizer(optimizer)
     job.batch_bytes = 1 << 20
-    count = loader_workers.default_workers(len(os.sched_getaffinity(0)), os.environ)
+    count = loader_workers.MOST_WORKERS  # more than the CPUs are tried where loading waits
     each = loader_workers.WORKER_BYTES + (2 << 20)
     assert loader_workers.worker_bytes(job) == pytest.approx(16_000_000 + count * each, abs=64)
     iterator = iter(loader := DataLoader(Numbers(), num_workers=1))
     job.saw_iterator(iterator)
     assert loader_workers.worker_bytes(job) == count * each
     assert REGISTRY["loader.prefetch_factor"].host_takes(job) == 4 << 20  # type: ignore[misc]
+    job.iterator._num_workers = 10
+    assert loader_workers.worker_bytes(job) == 20 * each
+    job.iterator._num_workers = 1
     del iterator, loader

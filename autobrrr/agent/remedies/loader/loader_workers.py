@@ -18,6 +18,7 @@ from ..registry import Option, RefusalCode, Refused, Undo, remedy
 from .loader_settings import set_loaders
 
 MOST_WORKERS = 8  # by default
+HIGHEST = 64
 AHEAD = 2  # batches a worker loads ahead, where the script does not say: torch's default
 WORKER_BYTES = 16 << 20  # pages of a forked worker that are its own: 12.5 MiB with torch 2.13
 REWRITTEN = 4  # tensors of a parameter's size, in a step: itself, its gradient, two averages
@@ -38,20 +39,26 @@ def _workers_here() -> int:
     return default_workers(len(os.sched_getaffinity(0)), os.environ)
 
 
+def waiting_workers(now: int) -> int:
+    """How many to try where loading waits for others more than it computes."""
+    return min(HIGHEST, max(MOST_WORKERS, 2 * now))
+
+
 def worker_bytes(job: Job) -> int:
     """Host bytes of workers and their batches; pages that each step rewrites are held twice after a fork."""
     rewritten = 0
-    if not getattr(job.iterator, "_num_workers", 0):  # else they are held twice already
+    now = int(getattr(job.iterator, "_num_workers", 0))
+    if not now:  # else they are held twice already
         host = [each for each in job.updated if each.device.type == "cpu"]
         rewritten = REWRITTEN * sum(each.numel() * each.element_size() for each in host)
-    return rewritten + MOST_WORKERS * (WORKER_BYTES + AHEAD * job.batch_bytes)
+    return rewritten + waiting_workers(now) * (WORKER_BYTES + AHEAD * job.batch_bytes)
 
 
 @_for_loaders(
     "loader.workers",
     doc="Load batches ahead in processes beside the training process.",
     targets=("loader.num_workers",),
-    options=(Option(name="workers", kind="int", low=0, high=64, doc="By default, the rank's CPUs."),),
+    options=(Option(name="workers", kind="int", low=0, high=HIGHEST, doc="By default, the rank's CPUs."),),
     host_takes=worker_bytes,
 )
 def workers(job: Job, options: Mapping[str, object]) -> Undo:
