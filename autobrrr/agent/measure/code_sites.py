@@ -34,7 +34,7 @@ OVER_TENSORS = frozenset({"parameters", "named_parameters", "state_dict"})
 CALLS = {  # names whose call at a line says what it does there
     "collect": "collects",
     "save": "saves",
-    "deepcopy": "saves",
+    "deepcopy": "deep copies",
     "iloc": "picks rows",
     "loc": "picks rows",
     "iterrows": "picks rows",

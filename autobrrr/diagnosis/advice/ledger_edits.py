@@ -34,7 +34,8 @@ LOOPS, KEPT, UNUSED = "loops", "kept graphs", "unused graphs"
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer may be layers
-ITSELF = ("makes tensors", "validates", "prints", "parametrizes")  # an edit makes the call cheaper alone
+# An edit makes the call cheaper alone, and nothing around it.
+ITSELF = ("makes tensors", "validates", "prints", "parametrizes", "deep copies")
 
 
 def ledger_edits(measured: Measurements) -> list[Advice]:

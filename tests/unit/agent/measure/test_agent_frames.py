@@ -164,7 +164,7 @@ def train(gc, model):
     code = names["train"].__code__
     for name, what, line in (
         ("collect", "collects", 5),
-        ("deepcopy", "saves", 6),
+        ("deepcopy", "deep copies", 6),
         ("LongTensor", "makes tensors", 7),
     ):
         at = next(one.offset for one in dis.get_instructions(code) if one.argval == name)

@@ -144,6 +144,7 @@ def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
         ("makes tensors", "edit.stack_first", 0.75),
         ("validates", "edit.validate_args", 0.9),
         ("prints", "edit.print_less", 0.9),
+        ("deep copies", "edit.copy_less", 0.9),
         ("parametrizes", "edit.cache_parametrization", 0.5),
     ],
 )
