@@ -145,7 +145,6 @@ def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
         ("validates", "edit.validate_args", 0.9),
         ("prints", "edit.print_less", 0.9),
         ("deep copies", "edit.copy_less", 0.9),
-        ("parametrizes", "edit.cache_parametrization", 0.5),
     ],
 )
 def test_a_costly_call_is_told_with_what_it_takes_itself(what: str, edit: str, removed: float) -> None:
@@ -154,6 +153,15 @@ def test_a_costly_call_is_told_with_what_it_takes_itself(what: str, edit: str, r
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == edit]
     assert found.expected == pytest.approx(1 / (1 - removed * 0.2), rel=0.01)
     assert found.why.startswith("train.py:77 log_metrics takes 20 % of the step")
+
+
+def test_no_gain_is_predicted_of_weights_that_a_step_may_read_once() -> None:
+    code = [CodeSite(what="parametrizes", where="train.py:77 log_metrics", samples=30)]
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90, code=code))
+    advice = judge(job).verdict.advice
+    (found,) = [one for one in advice if one.remedy == "edit.cache_parametrization"]
+    assert found.expected is None
+    assert found is not advice[0]
 
 
 @pytest.mark.parametrize(
