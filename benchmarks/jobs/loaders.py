@@ -1,6 +1,6 @@
-"""A small convolution network whose DataLoader is the bottleneck, in ten ways.
+"""A small convolution network whose DataLoader is the bottleneck, in nine ways.
 
-    python loaders.py KIND [--items N] [--num-workers N] [--seconds S] [--pace FILE]
+    python loaders.py KIND [--items N] [--num-workers N] [--batch-size N] [--seconds S]
 
 `--items` is the length of an epoch. It prints `training` once it trains, and the samples a second at the end.
 """

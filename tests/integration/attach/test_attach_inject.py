@@ -337,3 +337,17 @@ def test_what_has_become_another_program_since_it_was_looked_at_is_not_borrowed(
         with pytest.raises(TargetGone, match="another program"):
             borrowed_thread.strike(PendingCall(target=site, code=b"pass"))
         assert target.alive()
+
+
+def test_a_thread_whose_number_another_process_has_by_now_is_not_borrowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with child("asleep") as target, child("asleep") as other:
+        way = thread_start.way_to(borrowed_thread.aim(target.pid), b"pass")
+        given = (other.pid, target.pid)
+        monkeypatch.setattr(
+            thread_start.NewThread, "choose_thread", lambda self, tries, proc: given[tries > 1]
+        )
+        assert borrowed_thread.strike(way).tid == target.pid
+        assert target.alive()
+        assert other.alive()
