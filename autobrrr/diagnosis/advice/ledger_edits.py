@@ -108,6 +108,12 @@ def _loops(measured: Measurements) -> Found:
     return found if enough and operators >= MANY_OPERATORS else None
 
 
+def _prints(measured: Measurements) -> Found:
+    """Tensors that are turned to text; not a device's: the line waits for kernels, as another would then."""
+    waits = measured.facts is not None and measured.facts.is_asynchronous
+    return None if waits else costly_line(measured, "prints")
+
+
 def _recording(measured: Measurements, what: str) -> Found:
     """The call of the model whose graphs have this end, and its part of the looks."""
     looks = 1 if measured.frames is None else measured.frames.samples
@@ -120,6 +126,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,
     "evaluates": _evaluates,
+    "prints": _prints,
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     UNUSED: lambda measured: _recording(measured, UNUSED),

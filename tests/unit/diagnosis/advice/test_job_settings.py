@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from autobrrr.diagnosis.advice.job_settings import costly_settings
+from autobrrr.diagnosis.advice.ledger_edits import ledger_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CodeSite, FrameCount, SettingFact
@@ -153,6 +154,14 @@ def test_a_costly_call_is_told_with_what_it_takes_itself(what: str, edit: str, r
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == edit]
     assert found.expected == pytest.approx(1 / (1 - removed * 0.2), rel=0.01)
     assert found.why.startswith("train.py:77 log_metrics takes 20 % of the step")
+
+
+def test_nothing_is_said_of_a_line_that_prints_what_a_device_still_computes() -> None:
+    code = [CodeSite(what="prints", where="train.py:77 log_metrics", samples=30)]
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90, code=code))
+    assert "edit.print_less" in {one.remedy for one in ledger_edits(job)}
+    on_device = dataclasses.replace(job, facts=diagnosis.facts(device="cuda:0"))
+    assert "edit.print_less" not in {one.remedy for one in ledger_edits(on_device)}
 
 
 def test_no_gain_is_predicted_of_weights_that_a_step_may_read_once() -> None:
