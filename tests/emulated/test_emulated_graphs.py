@@ -7,6 +7,9 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from autobrrr.agent.live_torch.graph_capture import capturing, watch_captures
+from autobrrr.agent.live_torch.patches import take_off_all
+
 
 @pytest.mark.parametrize(
     "unsafe",
@@ -34,3 +37,16 @@ def test_an_unsafe_call_of_another_thread_ends_a_global_capture(
             refused = pool.submit(unsafe, stream, event).exception()
         assert (refused is not None) == ends
     torch.cuda.synchronize()
+
+
+def test_the_agent_sees_a_capture_of_another_thread_that_it_watches(device) -> None:
+    original = torch.cuda.CUDAGraph.capture_begin
+    watch = watch_captures(torch)
+    seen = []
+    with torch.cuda.graph(torch.cuda.CUDAGraph()), ThreadPoolExecutor(1) as pool:
+        seen.append(pool.submit(capturing, torch).result())
+    with pytest.raises(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.cuda.synchronize()
+    assert take_off_all(watch) == []
+    assert (seen, capturing(torch)) == ([True], False)
+    assert torch.cuda.CUDAGraph.capture_begin is original

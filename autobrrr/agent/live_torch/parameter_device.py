@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from types import ModuleType
 from typing import Protocol
 
 from .dispatch_modes import unseen
+from .graph_capture import capturing
 from .live_job import Job
 from .torch_types import Device
 
@@ -34,11 +36,13 @@ class EventSource:
     Attributes:
         make: A new event with a time.
         stream: The stream that is current now, on this thread.
+        capturing: The job captures a graph: no event may be made, recorded or asked.
         synchronise: Wait until the device has done all that is queued. In a user's job only for a replay.
     """
 
     make: Callable[[], TimedEvent]
     stream: Callable[[], object]
+    capturing: Callable[[], bool]
     synchronise: Callable[[], None]
 
 
@@ -64,6 +68,7 @@ def event_source(torch: ModuleType, device: Device) -> EventSource | None:
     return EventSource(
         make=lambda: cuda.Event(enable_timing=True),
         stream=lambda: cuda.current_stream(device),
+        capturing=partial(capturing, torch),
         synchronise=lambda: cuda.synchronize(device),
     )
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from time import thread_time_ns
 from types import ModuleType
 
-from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import Ours
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
 from ..live_torch.torch_types import Device
@@ -125,7 +124,7 @@ class DeviceStamps:
         if not awaited:
             return
         with self._ours:
-            if self.fault is None and self._source is not None and capturing(self._torch):
+            if self.fault is None and self._source is not None and self._source.capturing():
                 return
             while awaited:
                 seq, begin, end, both, flags = awaited[0]
@@ -155,7 +154,7 @@ class DeviceStamps:
         if source is None or self.fault is not None:
             return False
         with self._ours:
-            if capturing(self._torch):
+            if source.capturing():
                 return False
             source.synchronise()
             self.collect()
@@ -186,7 +185,7 @@ class DeviceStamps:
         if source is None or self.fault is not None:
             return None
         with self._ours:
-            if capturing(self._torch):
+            if source.capturing():
                 return None
             # The step began there, so the device has at least one whole step before it.
             ahead = self._begun is not None and not self._begun.query()

@@ -15,7 +15,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
 from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
-from ..live_torch.graph_capture import capturing
+from ..live_torch.graph_capture import capturing, watch_captures
 from ..live_torch.job_signals import raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.loader_epochs import EPOCHS
@@ -109,6 +109,7 @@ class TrainLoop:
         """Put the always-on hooks on. Each is one atomic store."""
         self._fork_guard = ForkGuard(lambda: self._disarm(at_fork))
         self.hot.start = self._looked_at_ns = self._clock()
+        self._patches += watch_captures(self.torch)
         self._scouts.put_on_backward()  # before the tap: from its first call on, hooks may go over this
         optimizer = getattr(getattr(self.torch, "optim", None), "Optimizer", None)
         self._patches += patched(

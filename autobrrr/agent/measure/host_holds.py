@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 
-from ..live_torch.graph_capture import capturing
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
 from ..live_torch.torch_types import Abstain
 from ..loop.device_stamps import MS_NS
@@ -64,7 +63,7 @@ class HostSlackTask:
         if self._source is None:
             self._begin(boundary)
         source = self._source
-        if source is None or capturing(self._loop.torch):
+        if source is None or source.capturing():
             raise Abstain("the job captures a CUDA graph")
         if self._left or self._running is not None:
             self._take(boundary)
@@ -117,14 +116,22 @@ class HostSlackTask:
             return
         hold = self._running = HeldStep(place=self._left.pop(0), seq=seq)
         if hold.place == STEP:
-            boundary.begun = lambda: self._loop.measuring.posted(lambda: self._keep_busy(hold))
+            boundary.begun = lambda: self._between_steps(hold)
         else:
             self._loop.hooks.before_backward = lambda: self._keep_busy(hold)
+
+    def _between_steps(self, hold: HeldStep) -> None:
+        """Work of ours between two steps, which the loop would count as what is always on."""
+        began, cpu = self._clock(), thread_time_ns()
+        self._keep_busy(hold)
+        measuring = self._loop.measuring
+        measuring.spent_ns += self._clock() - began
+        measuring.cpu_ns += thread_time_ns() - cpu
 
     def _keep_busy(self, hold: HeldStep) -> None:
         self._loop.hooks.before_backward = None
         source = self._source
-        if source is None or capturing(self._loop.torch):
+        if source is None or source.capturing():
             return
         stream, before, after = source.stream(), source.make(), source.make()
         before.record(stream)

@@ -71,7 +71,7 @@ class VirtualSlack:
         torch = cast(Any, SimpleNamespace(cuda=cuda))
         stamps = DeviceStamps(torch, lambda seq, took_ns, flags: None)
         stamps.device = cast(Any, SimpleNamespace(type="cuda", index=0))
-        measuring = Measuring(self._hear, self._clock)
+        measuring = SimpleNamespace(spent_ns=0, cpu_ns=0)
         hooks = SimpleNamespace(before_backward=None)
         loop = SimpleNamespace(torch=torch, stamps=stamps, measuring=measuring, hooks=hooks, step_ns=0)
         task = HostSlackTask(cast(TrainLoop, loop), self._hear, self._clock)
