@@ -20,6 +20,7 @@ class Queue:
     waiting: list[Callable[[], object]] = field(default_factory=list)
     done: int = 0
     capturing: bool = False
+    recorded: bool = True  # by a profiler
 
     def drain(self) -> None:
         for work in self.waiting:
@@ -80,6 +81,7 @@ def on(queue: Queue, *, modes: int = 0) -> SimpleNamespace:
 
         def copy_(self, other: Tensor, *, non_blocking: bool) -> None:
             assert non_blocking
+            assert not queue.recorded, "a profile of the job would show it"
             queue.waiting.append(lambda: self.real.fill_(other.value))
 
     Pinned.__name__ = "Tensor"
@@ -99,7 +101,12 @@ def on(queue: Queue, *, modes: int = 0) -> SimpleNamespace:
         is_current_stream_capturing=lambda: queue.capturing,
     )
     inside = SimpleNamespace(_len_torch_dispatch_stack=lambda: modes)
-    return SimpleNamespace(empty=empty, cuda=cuda, _C=inside)
+
+    def record(enabled: bool) -> None:
+        queue.recorded = enabled
+
+    autograd = SimpleNamespace(_enable_record_function=record)
+    return SimpleNamespace(empty=empty, cuda=cuda, autograd=autograd, _C=inside)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
