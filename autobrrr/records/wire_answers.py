@@ -104,9 +104,8 @@ class SlowStep(Record, frozen=True, kw_only=True):
 class StepHistory(Record, frozen=True, kw_only=True):
     """Step durations over the last minutes, one bucket after the other, oldest first.
 
-    `median_ns` and `longest_ns` have one entry a bucket, None where no step ended in it. The
-    histogram is of the steps that stand for the job now: `counts[i]` steps took between `edges_ns[i]` and
-    `edges_ns[i + 1]`.
+    `median_ns` and `longest_ns` have one entry a bucket, None where no step ended in it. Of the steps that
+    stand for the job now, `counts[i]` took between `edges_ns[i]` and `edges_ns[i + 1]`.
     """
 
     bucket_ns: int

@@ -21,9 +21,8 @@ from autobrrr.diagnosis.models.shares import StepParts, step_parts, worth_freezi
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.robust_stats import positive
-from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
-from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.diagnosis.signals.page_faults import fault_share
+from autobrrr.diagnosis.signals.worker_signals import loading_sleeps, workers_keep_up
 
 HIGHEST = 100.0  # a factor beyond it says that the step was not measured well
 

@@ -1,10 +1,13 @@
-"""Signals `host_frames` and `loader_frames`: where sampled stacks of the training thread stand."""
+"""Signals `host_frames`, `loader_frames`, `phase_frames`: where stacks of the training thread stand."""
 
 from __future__ import annotations
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.sampled_frames import frames_reading, in_loading, in_own_code
-from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.models.held_phase import held_phase
+from autobrrr.diagnosis.models.sampled_frames import UNIT, frames_reading, in_loading, in_own_code, is_firm
+from autobrrr.diagnosis.robust_stats import of_one, unit_share
+from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 
 
 def host_frames(measured: Measurements) -> Reading:
@@ -15,3 +18,23 @@ def host_frames(measured: Measurements) -> Reading:
 def loader_frames(measured: Measurements) -> Reading:
     """Speaks for input where half of the stacks stand in data loading."""
     return frames_reading(measured, "loader_frames", "input", in_loading, "stand in data loading")
+
+
+def phase_frames(measured: Measurements) -> Reading:
+    """Speaks for overhead where half of the stacks stand in one function of the user's inside a phase.
+
+    Only where operators don't explain that phase: a stack inside a module's call may stand in a kernel too.
+    """
+    held = held_phase(measured)
+    if held is None:
+        return abstention("phase_frames", UNIT, "kernels and dispatch explain every phase")
+    if held.samples < thresholds.FRAME_SAMPLES:
+        return abstention("phase_frames", UNIT, f"{held.samples} of {thresholds.FRAME_SAMPLES} samples")
+    share = unit_share(held.standing) or 0.0
+    where = (
+        f"{of_one(share)} of {held.samples} samples stand at {held.where}" if held.where else "none stands"
+    )
+    note = f"{where}, inside {held.phase}, which operators don't explain"
+    return weighed(
+        "phase_frames", UNIT, "overhead", share, note, firm=is_firm(share, held.samples), excludes=False
+    )

@@ -16,7 +16,7 @@ from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.batch_probe_signal import doubling
-from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
+from autobrrr.diagnosis.signals.worker_signals import workers_keep_up
 from autobrrr.records import Regime, Shares
 
 
