@@ -6,6 +6,7 @@ the remedies of the trial in question are undone; what is kept at the end has be
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -495,10 +496,8 @@ class _LiveTuning:
 
     def leave(self) -> None:
         """After a fault: undo the trial's remedies, as far as the job still answers."""
-        try:
+        with contextlib.suppress(AutobrrrError, RemedyLost, NotApplied):
             self.settle()
-        except (AutobrrrError, RemedyLost, NotApplied):
-            pass
 
     def end(self, choice: Choice, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
         self.study.tell(None if found is None or found.interval is None else found.interval.mean)

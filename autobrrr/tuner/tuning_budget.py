@@ -25,6 +25,7 @@ CLOSING_SHARE = 1.25  # a closing run that looks promising may run over: else pr
 LIKELY_BEST = 3.0  # the largest gain that is likely, where none is predicted
 WINDOW_NS = 300_000_000_000
 MOST_OF_LOSS = 0.5  # of what the job may still lose, for one comparison: the next may cost something, too
+BESIDE_OTHERS = 2.0  # times the usual price where others take the CPUs: at a load of 9 on two, 1.0 to 2.2
 LEAST_OF_LOSS = 0.05  # of what it may lose in all, to see anything of a remedy that costs no pause
 
 
@@ -128,7 +129,8 @@ class TuningBudget:
         """What switching it on for the first time is expected to cost."""
         beside_s = self._beside_s(choice)
         price_s = choice.listed.price_s if beside_s is None or self.prepared.get(choice) else beside_s
-        return 0 if choice in self.board.warm else int(1e9 * price_s)
+        crowded = BESIDE_OTHERS if price_s and self.bench.crowd(MINUTE_NS) else 1.0
+        return 0 if choice in self.board.warm else int(1e9 * price_s * crowded)
 
     def _beside_s(self, choice: Choice) -> float | None:
         """What is left of its price; None where it compiles in the job alone, as all that a GPU runs."""

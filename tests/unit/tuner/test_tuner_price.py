@@ -38,6 +38,8 @@ def only_trial(found: Tuning) -> Trial:
 
 
 def test_the_stall_is_announced_waited_for_and_left_out_of_the_gain() -> None:
+    _, told = tuned(SimulatedJob(effects={COMPILE: HELPS}, crowded_by="fit.py (pid 7) has a core"))
+    assert f"training pauses for about {2 * PRICE_S:.0f} s" in told[1].text
     found, told = tuned(SimulatedJob(effects={COMPILE: HELPS}))
     assert f"training pauses for about {PRICE_S:.0f} s" in told[1].text
     assert found.kept == [COMPILE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -101,11 +102,7 @@ def on(queue: Queue, *, modes: int = 0) -> SimpleNamespace:
         is_current_stream_capturing=lambda: queue.capturing,
     )
     inside = SimpleNamespace(_len_torch_dispatch_stack=lambda: modes)
-
-    def record(enabled: bool) -> None:
-        queue.recorded = enabled
-
-    autograd = SimpleNamespace(_enable_record_function=record)
+    autograd = SimpleNamespace(_enable_record_function=partial(setattr, queue, "recorded"))
     return SimpleNamespace(empty=empty, cuda=cuda, autograd=autograd, _C=inside)
 
 
