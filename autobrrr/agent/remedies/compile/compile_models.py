@@ -8,7 +8,6 @@ takes long.
 from __future__ import annotations
 
 import builtins
-import getpass
 import os
 import re
 import shutil
@@ -327,7 +326,7 @@ def usual_cache() -> str:
     Not asked of torch: up to 2.3, importing its cache forks a compiler for each core, before we limit them.
     """
     try:
-        user = getpass.getuser()
+        user = import_module("getpass").getuser()  # torch imports it where it compiles
     except (KeyError, ModuleNotFoundError, OSError):
         user = f"uid_{os.getuid()}"
     return os.path.join(tempfile.gettempdir(), "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
