@@ -457,7 +457,7 @@ def compare(bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> Comparis
 def undo_losses(
     bench: JobUnderTest, board: ArmSwitch, step_ns: float, *, budget_ns: int = CHECK_NS
 ) -> list[Reverted]:
-    """Compare all-on with all-off now; undo everything where on is the slower, and return it. Blocks meanwhile.
+    """Compare all-on with all-off now; undo and return everything where on is the slower. Blocks meanwhile.
 
     Where what was kept may no longer pay: a slow stretch alone (`PostTuningWatch`) proves nothing.
 
