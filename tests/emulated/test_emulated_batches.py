@@ -26,6 +26,7 @@ def slow_device() -> Iterator[None]:
     library.emu_scale(ctypes.c_double(100.0))
     yield
     library.emu_scale(ctypes.c_double(1.0))
+    torch.cuda.set_per_process_memory_fraction(1.0)  # a replay has a process of its own, and bounds it
 
 
 def wide() -> nn.Module:
