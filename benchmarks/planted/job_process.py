@@ -164,7 +164,7 @@ def product(environment: Mapping[str, str], *words: str, within_s: float = 600.0
     Raises:
         JobFailed: it gave no answer.
     """
-    command = [sys.executable, "-m", "autobrrr", *words, "--json"]
+    command = [sys.executable, "-m", "autobrrr", words[0], "--json", *words[1:]]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, env=dict(environment), timeout=within_s, check=False

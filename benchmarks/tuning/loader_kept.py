@@ -77,7 +77,7 @@ def main() -> None:
                 f"{kind:<12}"
                 + " ".join(
                     str(trial.get(k))
-                    for k in ("remedy", "outcome", "why", "predicted", "achieved", "interval")
+                    for k in ("remedy", "options", "outcome", "why", "predicted", "achieved", "interval")
                 )[:300],
                 flush=True,
             )
