@@ -64,8 +64,7 @@ class TuningBudget:
     bench: JobUnderTest
     board: ArmSwitch
     settings: TuneSettings
-    # Why no other process has compiled it; "": it has.
-    prepared: dict[Choice, str] = field(default_factory=dict)
+    prepared: dict[Choice, str] = field(default_factory=dict)  # why no other process compiled it; "": it has
     switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
     entered_ns: float = 0.0  # all that was lost so far
     began_ns: int = field(init=False)
@@ -128,9 +127,12 @@ class TuningBudget:
     def price_ns(self, choice: Choice) -> int:
         """What switching it on for the first time is expected to cost."""
         beside_s = self._beside_s(choice)
-        price_s = choice.listed.price_s if beside_s is None or self.prepared.get(choice) else beside_s
-        crowded = BESIDE_OTHERS if price_s and self.bench.crowd(MINUTE_NS) else 1.0
-        return 0 if choice in self.board.warm else int(1e9 * price_s * crowded)
+        price_s = choice.listed.price_s
+        if beside_s is not None and not self.prepared.get(choice):
+            price_s = beside_s
+        elif price_s and self.bench.crowd(MINUTE_NS):
+            price_s *= BESIDE_OTHERS
+        return 0 if choice in self.board.warm else int(1e9 * price_s)
 
     def _beside_s(self, choice: Choice) -> float | None:
         """What is left of its price; None where it compiles in the job alone, as all that a GPU runs."""
