@@ -62,14 +62,14 @@ class TargetGone(AutobrrrError):
 
 
 class NotInstalled(AutobrrrError):
-    """A verb needs a package that only an extra of ours brings."""
+    """A verb needs an optional package that is not installed."""
 
     def __init__(self, package: str, verb: str) -> None:
         super().__init__(f"{verb} needs {package}, which is not installed here", install_line(package))
 
 
 def install_line(package: str, prefix: str = sys.prefix, python: str = sys.executable) -> str:
-    """The command that adds a package to this installation; no index has the extras of ours."""
+    """The command that installs a package next to autobrrr, which no package index lists."""
     wanted = shlex.quote(package)
     if "/uv/tools/" in prefix:
         return f"uv pip install --python {shlex.quote(python)} {wanted}"

@@ -82,7 +82,7 @@ class CpuTakers:
         if not words:
             seen = procfs.stat(pid, self._proc)
             return str(seen.comm) if seen is not None else "?"
-        program = os.path.basename(words[0].raw.partition(" ")[0])  # a title of its own is one word
+        program = os.path.basename(words[0].raw.partition(" ")[0])  # it may be a title without spaces
         script = procfs.script(words) if procfs.is_python(program) else None
         return readable(f"{program} {os.path.basename(script.raw)}" if script is not None else program)
 

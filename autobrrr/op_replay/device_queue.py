@@ -1,10 +1,10 @@
 """How long a step takes on a device whose calls take other times: host and device as two queues.
 
-The host issues one call after the other; the device works them off in order, each once it has been issued and
-the one before is done; a call that waits holds the host until the device is through. So a step takes as long
-as the longer of the two, and longer by what cannot overlap. Host times are those of timed steps in the job.
-The profiler made them longer: one factor for all is chosen so that the model's step at B is the measured one.
-No batch changes them, but for loading.
+The host issues calls one after the other. The device runs them in order, each once it is issued and the call
+before it has ended. A call that waits for the device holds the host. So a step takes as long as the slower
+of the two, plus what cannot overlap. Host times come from timed steps in the job. The profiler makes them
+longer: one factor for all is chosen so that the model's step at B is as long as the measured one. Only
+loading grows with the batch; other host times stay.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from .step_record import RecordedStep, TimedStep, tensors_in
 STEADY = 4  # steps, after which one begins as the last did
 MODEL_ERROR = 0.05  # of the step at B
 HOST = (0.2, 1.1)  # of the timed steps' host times; the profiler takes some of them
-CLOSE = (
-    0.02  # a device that takes as much of the step is what limits it, and the host may be as fast as can be
-)
+CLOSE = 0.02  # a device this close to the whole step limits it, however fast the host is
 BISECTIONS = 24
 UNSURE = 0.05  # of the answer, by what of the host's work may grow with the batch, or not
 

@@ -1,8 +1,8 @@
-"""A recorded step's calls on its CUDA device: each distinct one alone, on tensors of its own, by events.
+"""Times the calls of a recorded step on the job's CUDA device, each distinct call alone, by CUDA events.
 
-In: the record, and which device it was. Out: device nanoseconds of each call at B and 2B. Shapes are learned
-on torch's device "meta", so nothing of a whole step is ever held on the device. Calls are timed in slices in
-which the job stands still: this process stops itself, and the sidecar lets it go on once the job has drained.
+In: the record, and the device it ran on. Out: device nanoseconds of each call at B and 2B. Shapes are learned
+on torch's device "meta", so the device never holds a whole step. The job pauses while calls are timed: this
+process stops itself; the sidecar drains the job, which then holds still, and lets this process go on.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class DeviceReplay:
         return [one for one, ns in zip(known, before_ns, strict=False) if ns < TIMED * all_ns]
 
     def _retimed(self, one: DistinctCall) -> bool:
-        """Time a call while the job stands still; False where that has done so long enough."""
+        """Time a call while the job pauses; False once the pauses are used up."""
         if perf_counter_ns() >= self._until_ns:
             if self._slices == SLICES:
                 return False
@@ -174,7 +174,7 @@ class DeviceReplay:
         return True
 
     def _call(self, one: DistinctCall, width: int) -> Call:
-        """A call with tensors of its own."""
+        """The call, ready to run on new tensors."""
         index, run, player = one.places[0], self._runs[width], self._player
         call = self._program.calls[index]
         func, schema = player.operator(call.name)

@@ -117,7 +117,7 @@ class CallPlayer:
 
     Attributes:
         flat: First dimensions of data that hold several of each sample.
-        device: In place of the job's: "meta" tells shapes alone; empty where the job has none.
+        device: Where tensors are made: "cuda", or "meta" to learn shapes only; empty for a CPU job.
         failed: Calls that can't be run, by index, and why.
     """
 

@@ -54,7 +54,7 @@ class LoaderEpochs:
                     shown_to.append(begins(loader))
             iterator = original(loader)
             for show in filter(None, shown_to):
-                with ANY:  # a loader of the job's own may give out any kind of iterator
+                with ANY:  # a DataLoader subclass may return any iterator
                     show(iterator)
             return iterator
 

@@ -48,7 +48,7 @@ _BY_LIBRARY = {
 TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
 UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.SWITCHED
-GAVE_WAY = "the job switched on a profiler of its own or started a process meanwhile"
+GAVE_WAY = "your script started a profiler or a process during the window"
 Emit = Callable[[dict[str, object]], None]
 
 
