@@ -1,10 +1,10 @@
 """Finds the modules that the training loop calls itself, with a global hook that lives for a step.
 
-In: every module call of one step. Out: `Job.saw_root` for those that no other module called. A
-call is a root if no frame of `Module._call_impl` lies below it on the stack, and none that loads a
-batch: the transforms of a dataset are no model. dynamo traces global hooks into what it compiles: the
-search ends where `torch.compile` is called, and under dynamo's eyes its hook is a plain function that
-returns at once.
+In: every module call of a step. Out: `Job.saw_root` for those that no other module called. A call is a root
+if no frame of `Module._call_impl` lies below it on the stack, and none that loads a batch: transforms of a
+dataset are no model. A module that each step makes anew, as a solver's wrapper around the model, is looked
+through: what it calls is the root. dynamo traces global hooks into what it compiles: the search ends where
+`torch.compile` is called, and under dynamo's eyes its hook is a plain function that returns at once.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class RootModules:
         self._hooks: dict[object, object] | None = None
         self._key = object()
         self._codes: tuple[CodeType, ...] = ()
+        self._kinds: set[type] = set()  # of the roots of the step that runs
+        self._passing: set[type] = set()  # no such root outlived its step
         self._patches: list[Patch] = []
 
     @property
@@ -100,6 +102,9 @@ class RootModules:
         )  # it may be replaced later: the next is looked for, too
         if self._job.roots:
             self._left = 0
+        else:
+            self._passing |= self._kinds
+        self._kinds.clear()
         return not self._left
 
     def stop(self) -> None:
@@ -121,7 +126,8 @@ class RootModules:
         if get_ident() != self._owner and self._owner:
             return
         with self._ours:
-            if self._is_root(sys._getframe(2)):
+            if type(module) not in self._passing and self._is_root(sys._getframe(2)):
+                self._kinds.add(type(module))
                 self._found |= self._job.saw_root(module)
                 self.scripted |= "ScriptModule" in {cls.__name__ for cls in type(module).__mro__}
                 if type(module).__name__ == "OptimizedModule":  # what it holds is traced next
@@ -132,7 +138,7 @@ class RootModules:
         while frame is not None:
             code = frame.f_code
             if code in self._codes:
-                calls += 1
+                calls += not self._passing or type(frame.f_locals.get("self")) not in self._passing
                 if calls > 1:
                     return False
             elif code.co_name in OF_OTHERS:

@@ -96,6 +96,22 @@ def test_what_was_compiled_before_the_search_runs_in_one_graph_under_it(way: str
     assert dict(HOOKS) == {}
 
 
+def test_a_module_that_each_step_makes_anew_is_looked_through() -> None:
+    class Wrapper(Net):  # as solvers of differential equations make one around the field that they are given
+        def __init__(self, field: nn.Module) -> None:
+            super().__init__()
+            self.inner = field
+
+    job, field = Job(torch), Net()
+    search = search_for(job)
+    for _ in range(2):
+        assert job.roots == []
+        search.put_on(compiled=False)
+        Wrapper(field)(torch.ones(1, 2))
+        search.step_ended()
+    assert job.roots == [field]
+
+
 def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
