@@ -1,7 +1,8 @@
 """What a recorded step's operators do, and what twice the batch would take: a process of its own.
 
-In: a recording of `step_recorder`. Out: the rows `work` of `records.TracedSteps`, and a `ShadowProbe`. Times
-are the thread's CPU time, the least of several rounds: other programs only ever lengthen a call.
+In: a recording of `step_recorder`. Out: the rows `work` of `records.TracedSteps`, first without and then with
+times of the replay, and a `ShadowProbe`. Times are the thread's CPU time, the least of several rounds: other
+programs only ever lengthen a call.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from statistics import median
 from time import perf_counter_ns
@@ -45,8 +46,16 @@ UNKNOWN = 0.2  # share of a step whose growth nobody knows: loading but for item
 PICKS = {f"aten::{name}" for name in ("select", "slice", "narrow", "index", "index_select", "unbind")}
 
 
-def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows `work`, and `probe` where that was asked for."""
+def replayed(
+    torch: ModuleType,
+    recording: Mapping[str, Any],
+    on_work: Callable[[list[dict[str, Any]]], None] = lambda work: None,
+) -> dict[str, Any]:
+    """The rows `work`, and `probe` where that was asked for.
+
+    Args:
+        on_work: Gets the rows before anything is replayed, which takes long if a job has all CPUs.
+    """
     work: list[dict[str, Any]] = []
     uuid = recording["device"]
     try:
@@ -55,6 +64,8 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
         steps = timed_steps(program, recording["timed"])
         found: Mapping[str, Any] = {}
         free_bytes = recording["free_bytes"] or 0
+        if not uuid:
+            on_work(_work(torch, program, steps, recording["timed"], found))
         try:
             if not steps:
                 raise NoAnswer("steps differ in what they run")
@@ -286,8 +297,13 @@ def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], factor: f
 
 def main() -> None:
     """Import torch from the folders given as arguments, if all that it needs is there. Then read a recording
-    from standard input, and tell the payload on standard output.
+    from standard input, and tell what is known on standard output, a line each time that it is more.
     """
+
+    def tell(payload: Mapping[str, Any]) -> None:
+        sys.stdout.write(json.dumps(payload) + "\n")
+        sys.stdout.flush()
+
     sys.path += sys.argv[1:]
     with contextlib.suppress(ImportError, OSError, ValueError):  # the latter: of CUDA's libraries
         import torch
@@ -295,4 +311,4 @@ def main() -> None:
     sys.path += recording["paths"]
     import torch
 
-    json.dump(replayed(torch, recording), sys.stdout)
+    tell(replayed(torch, recording, lambda work: tell({"work": work, "more": True})))

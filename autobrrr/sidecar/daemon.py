@@ -190,6 +190,7 @@ def serve(
     session.replay = replayer = StepReplayer(target.pid, calls)
     replayer.drain = session.course.drain
     session.stop_replay, session.course.expect_replay = replayer.stop, replayer.expect
+    session.course.rest_replay = replayer.rest
     job = job_roles.job_of(target.pid)
     if job is not None:
         session.findings.turn = RankLock(endpoint.folder, job)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,7 @@ class StepReplay(Record, frozen=True, kw_only=True):
 
     work: list[OpWork] = []
     probe: ShadowProbe | None = None
+    more: bool = False  # to come, of the same step
 
 
 Call = Callable[[Callable[[], None]], object]
@@ -87,12 +89,18 @@ class StepReplayer:
         elif not soon and self._handed is not None and self._handed.cancel():
             self._handed = None
 
+    def rest(self, paused: bool = True) -> None:
+        """A process that is made ready stands still meanwhile, or goes on: steps are being traced."""
+        if self._process is not None and not self._replaying:
+            self._process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
+
     def __call__(self, told: Mapping[str, object], fd: int | None, done: OnReplay) -> None:
         """Replay what lies behind `fd`, which is closed; `done` gets the answer later."""
         why = str(told.get("why", "the step's record did not come with it"))
         recording = why if fd is None else content(fd)
         if self._replaying:  # one at a time: an agent may send as many as it likes
             return
+        self.rest(False)
         if isinstance(recording, str) or told.get("status") != "ok":
             self.expect(False)
             done(_abstained(recording if isinstance(recording, str) else why))
@@ -105,8 +113,8 @@ class StepReplayer:
     def _work(self, handed: Future[Handed]) -> None:
         def recording(process: subprocess.Popen[bytes]) -> bytes:
             self._process = process
-            given = handed.result()[0]
-            threading.Thread(target=self._slices, args=(process,), name="slices", daemon=True).start()
+            given, done = handed.result()
+            threading.Thread(target=self._watch, args=(process, done), name="replays", daemon=True).start()
             return given
 
         with contextlib.suppress(CancelledError):
@@ -118,15 +126,22 @@ class StepReplayer:
             done = handed.result()[1]  # a process that can't be run ends before a step is recorded
             self._call(lambda: self._hand_back(found, done))
 
-    def _slices(self, process: subprocess.Popen[bytes]) -> None:
-        """Whenever the process stops itself, have the job stand still; then let it go on."""
+    def _watch(self, process: subprocess.Popen[bytes], done: OnReplay) -> None:
+        """Hear its first line. Whenever it stops itself, have the job stand still; then let it go on."""
 
         def drained(reply: Mapping[str, object]) -> None:
             process.send_signal(signal.SIGCONT if reply.get("drained") is True else signal.SIGKILL)
             asked.clear()
 
-        asked = threading.Event()
+        def heard(told: StepReplay) -> None:
+            if told.more and self._process is process:  # else the whole answer came before
+                done(told)
+
+        asked, first = threading.Event(), b""
         while process.returncode is None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                if not first and (first := _first_line(process.pid)):
+                    self._call(partial(heard, as_record(msgspec.json.decode(first), StepReplay)))
             seen = procfs.stat(process.pid)
             if not asked.is_set() and seen is not None and seen.state == "T":
                 asked.set()
@@ -154,7 +169,13 @@ def replayed(
         said = run_beside(pid, MODULES, recording, TIMEOUT_S, variables={**variables, **PASSIVE}, root=root)
     except NotRun as why:
         return _abstained(f"the step can't be replayed: {why}")
-    return as_record(msgspec.json.decode(said), StepReplay)
+    return as_record(msgspec.json.decode(said.splitlines()[-1]), StepReplay)
+
+
+def _first_line(pid: int) -> bytes:
+    """What a process has told in a whole line so far; nothing until then."""
+    line, end, _ = Path(f"/proc/{pid}/fd/1").read_bytes().partition(b"\n")
+    return line if end else b""
 
 
 def _abstained(why: str) -> StepReplay:

@@ -226,6 +226,12 @@ class Collected:
         return threads if threads is None or self.cores is None else min(threads, self.cores)
 
     @property
+    def fills_cpus(self) -> bool:
+        """Whether its threads leave no CPU to a process of ours."""
+        threads = self._threads_at_once
+        return threads is not None and threads == self.cores
+
+    @property
     def _foreign_cores(self) -> float | None:
         """CPU that other programs used lately; asked only if threads outnumber CPUs."""
         threads = self.facts.threads if self.facts is not None else None

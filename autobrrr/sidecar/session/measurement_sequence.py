@@ -107,11 +107,13 @@ class MeasurementSequence:
     Attributes:
         agent: None before the agent is in the job, and with `--outside`.
         expect_replay: Is told whether a step will be recorded soon.
+        rest_replay: Is told that steps are traced now, beside which no process of ours should run.
     """
 
     def __init__(self, findings: Collected, clock_ns: Callable[[], int]) -> None:
         self.agent: AgentLink | None = None
         self.expect_replay: Callable[[bool], None] = lambda soon: None
+        self.rest_replay: Callable[[], None] = lambda: None
         self.state = State.WATCHING
         self.activity = "waiting for the first steps"
         self.finished = False  # everything that was to be measured once has been
@@ -323,6 +325,8 @@ class MeasurementSequence:
             long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
             steps = TRACED_LONG_STEPS if long else TRACED_STEPS
             probe = findings.options.probing != "off" and findings.probe is None
+            if findings.fills_cpus:
+                self.rest_replay()
             yield from self._measured(TRACE, f"tracing {steps} steps", steps=steps, probe=probe)
             yield from self._until_free()
             self._traced_median_ns = findings.window.median_ns

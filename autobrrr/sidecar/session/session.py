@@ -401,7 +401,7 @@ class Session:
         self._journal.write("window", window)
 
     def _took_replay(self, found: StepReplay) -> None:
-        self.findings.replaying = False
+        self.findings.replaying = found.more
         if self.state is State.ENDED:
             return
         findings, probe = self.findings, found.probe

@@ -50,7 +50,10 @@ def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) ->
         replayer.expect(True)
         assert peer.ask("trace")["ok"]
         replayer(*next_with_file(peer, "recorded"), found.put)
-        replay = found.get(timeout=60)
+        early, replay = found.get(timeout=60), found.get(timeout=60)
+        assert early.more
+        assert [row.op for row in early.work] == [row.op for row in replay.work]
+        assert {row.alone_ns for row in early.work} == {None}
         assert (probe := replay.probe) is not None
         (dearest,) = [row for row in replay.work if row.op == "aten.addmm.default" and "64x256" in row.shapes]
         assert (dearest.phase, dearest.flops) == ("forward", 2 * 32 * 64 * 256)

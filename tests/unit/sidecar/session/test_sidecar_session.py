@@ -115,6 +115,12 @@ def test_what_a_recorded_step_tells_is_added_to_the_traced_ones(stage: Stage) ->
     row = {"op": "aten.mm.default", "phase": "forward", "shapes": "8x8 8x8", "dtype": "float32"}
     row |= {"count": 1.0, "kernel_ns": 10.0, "flops": 1024.0, "bytes": 768.0, "alone_ns": 9.0}
     told = {"work": [row], "probe": {**probed(stage.model)}}
+    stage.session.replay = lambda recorded, fd, done: done(
+        msgspec.convert({"work": [row], "more": True}, StepReplay)
+    )
+    stage.event("recorded", {"status": "ok"})
+    assert stage.session.findings.replaying
+    assert stage.session.findings.probe is None
     stage.session.replay = lambda recorded, fd, done: done(msgspec.convert(told, StepReplay))
     stage.event("recorded", {"status": "ok"})
     stage.run(1)
@@ -122,7 +128,8 @@ def test_what_a_recorded_step_tells_is_added_to_the_traced_ones(stage: Stage) ->
     assert found.traced is not None
     assert [each.op for each in found.traced.work] == [row["op"]]
     assert found.probe is not None
-    assert len(stage.journal("traced")) == 2
+    assert not found.replaying
+    assert len(stage.journal("traced")) == 3
     stage.session.replay = lambda recorded, fd, done: done(
         StepReplay(probe=ShadowProbe(status="abstained", why=str(recorded["why"])))
     )
