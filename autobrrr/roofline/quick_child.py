@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 LEAST = 3  # runs that count; the one before them warms up
+CROWDED_AT, LONGER = 0.1, 4  # of the time its threads wait for a core: it measures so many times as long
 
 
 def best_ns(call: Callable[[], object], budget_s: float) -> int:
@@ -80,15 +81,25 @@ def main(words: list[str]) -> int:
     threads = int(asked["threads"])
     torch.set_num_threads(threads)
     waiting = CoreWaits()
-    flops = matmul_flops(torch, int(asked["n"]), float(asked["budget_s"]))
-    bytes_per_s = triad_bytes_per_s(torch, int(asked["triad_elements"]), float(asked["budget_s"]))
-    found = {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "matmul_flops": flops,
-        "triad_bytes_per_s": bytes_per_s,
-        "waited_share": waiting.share(threads),
-    }
+
+    def peaks(budget_s: float) -> dict[str, float]:
+        return {
+            "matmul_flops": matmul_flops(torch, int(asked["n"]), budget_s),
+            "triad_bytes_per_s": triad_bytes_per_s(torch, int(asked["triad_elements"]), budget_s),
+        }
+
+    budget_s, found = (
+        float(asked["budget_s"]),
+        {"torch": torch.__version__, "threads": torch.get_num_threads()},
+    )
+    found |= peaks(budget_s)
+    if threads > 1 and (waiting.share(threads) or 0.0) > CROWDED_AT:
+        found |= {name: max(found[name], again) for name, again in peaks(LONGER * budget_s).items()}
+    found["waited_share"] = waited = waiting.share(threads)
+    if threads > 1 and (waited or 0.0) > CROWDED_AT:
+        torch.set_num_threads(1)  # one finds a free core sooner than all do at once, and all reach as much
+        for name, best in peaks(budget_s).items():
+            found |= {f"{name}_of_one": best, name: max(found[name], best)}
     print(json.dumps(found))
     return 0
 

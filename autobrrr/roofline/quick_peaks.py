@@ -15,6 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -44,6 +45,14 @@ class MeasuredPeaks(Record, frozen=True, kw_only=True):
     measured_at_unix_s: float
     curve: list[MatmulPoint] = []  # by rising n; empty until `roofline` has run here
     waited_share: float | None = None  # of the time that the threads wanted a core and had none
+    matmul_flops_of_one: float | None = None  # of one thread by itself, where all together were disturbed
+    triad_bytes_per_s_of_one: float | None = None
+
+    def doubt(self, name: Literal["matmul_flops", "triad_bytes_per_s"]) -> float:
+        """By which part a peak may be higher: as its threads waited, not above what each reaches alone."""
+        one: float | None = getattr(self, f"{name}_of_one")
+        waited = min(1.0, max(0.0, self.waited_share or 0.0))
+        return waited if not one else min(waited, max(0.0, 1 - getattr(self, name) / (self.threads * one)))
 
     @property
     def is_disturbed(self) -> bool:
@@ -143,6 +152,8 @@ def _better(known: MeasuredPeaks | None, found: MeasuredPeaks) -> MeasuredPeaks:
         triad_bytes_per_s=max(known.triad_bytes_per_s, found.triad_bytes_per_s),
         # No peak is lower than either.
         waited_share=min(known.waited_share or 0.0, found.waited_share or 0.0),
+        matmul_flops_of_one=found.matmul_flops_of_one or known.matmul_flops_of_one,
+        triad_bytes_per_s_of_one=found.triad_bytes_per_s_of_one or known.triad_bytes_per_s_of_one,
     )
 
 

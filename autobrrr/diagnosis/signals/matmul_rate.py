@@ -37,7 +37,8 @@ def matmul_rate(measured: Measurements) -> Reading:
         return abstention(NAME, UNIT, f"matrix products take {of_one(share)} of the step")
     spent_ns = sum(one.work.kernel_ns for one in products)
     rate = unit_share(sum(_at_peak_ns(one, found.peaks) for one in products) / spent_ns)
-    least = unit_share(sum(_at_peak_ns(one, found.peaks, found.doubt) for one in products) / spent_ns)
+    doubt = found.peaks.doubt("matmul_flops")
+    least = unit_share(sum(_at_peak_ns(one, found.peaks, doubt) for one in products) / spent_ns)
     if rate is None or least is None:
         return abstention(NAME, UNIT, "the products have no usable values")
     flops = sum(one.work.flops or 0.0 for one in products)

@@ -34,7 +34,7 @@ def traffic(measured: Measurements) -> Reading:
     share = unit_share(min(memory, at_roof + faults))
     if share is None:
         return abstention(NAME, UNIT, "the bytes of the step have no usable values")
-    least = at_roof * (1 - found.doubt) + faults
+    least = at_roof * (1 - found.peaks.doubt("triad_bytes_per_s")) + faults
     explained = min(1.0, least / memory) if memory > 0 else 0.0
     says: Regime | None = None
     if memory >= thresholds.NAMED_AT and explained >= thresholds.EXPLAINED_AT:
