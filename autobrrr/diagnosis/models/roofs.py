@@ -19,7 +19,7 @@ from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.op_classes import MATMUL, op_class
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
-from autobrrr.diagnosis.robust_stats import positive, unit_share
+from autobrrr.diagnosis.robust_stats import positive
 from autobrrr.records import OpWork, Regime
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 
@@ -62,7 +62,6 @@ class Roofs:
     kernels: float  # share of the step in which kernels work, outside the loader
     peaks: MeasuredPeaks | None
     why: str
-    doubt: float = 0.0
     short_ns: float = thresholds.KERNEL_NS  # a call of less is mostly getting there and back
 
     def share(self, regime: Regime) -> float:
@@ -116,7 +115,6 @@ def roofs(measured: Measurements) -> Roofs | str:
         kernels=trusted.share * everything / (everything + loading) if everything > 0 else trusted.share,
         peaks=peaks,
         why=why,
-        doubt=0.0 if peaks is None else unit_share(peaks.waited_share) or 0.0,
         short_ns=max(
             thresholds.KERNEL_NS, thresholds.KERNEL_DISPATCHES * (positive(traced.op_cost_ns) or 0.0)
         ),
@@ -135,7 +133,7 @@ def usable_peaks(measured: Measurements) -> tuple[MeasuredPeaks | None, str]:
         return None, "the peaks of this machine have no usable values"
     # Beside a job whose threads hold every CPU peaks come out too low: what stays far below them does so all
     # the more, and what comes near them is doubted by as much.
-    disturbed = (peaks.waited_share or 0.0) > thresholds.PEAKS_DISTURBED_AT
+    disturbed = peaks.doubt("matmul_flops") > thresholds.PEAKS_DISTURBED_AT
     if disturbed and not is_oversubscribed(measured):
         return None, "this machine's peak was measured while it was busy: run diagnose again"
     return peaks, ""
@@ -188,9 +186,16 @@ def _roofed(work: OpWork, share: float, peaks: MeasuredPeaks | None, crowded: bo
 def _own_ns(work: OpWork, kind: str) -> float | None:
     """What these calls take by themselves; of long ones only: a short one may be all way in and out."""
     alone_ns, calls = positive(work.alone_ns), positive(work.count)
-    if kind != MATMUL or alone_ns is None or calls is None or is_made_of_parts(work):
+    if kind != MATMUL or alone_ns is None or calls is None or is_made_of_parts(work) or _is_grouped(work):
         return None
     return alone_ns * calls if work.kernel_ns > thresholds.LONG_CALL_NS * calls else None
+
+
+def _is_grouped(work: OpWork) -> bool:
+    """Whether it convolves groups of channels apart: slow alone as well, and no product near the peak."""
+    at = int("convolution_backward" in work.op)
+    pair = shapes_of(work)[at : at + 2] if "convolution" in work.op else []
+    return len(pair) == 2 and len(pair[0]) == len(pair[1]) > 2 and pair[1][1] < pair[0][1]
 
 
 def is_made_of_parts(work: OpWork) -> bool:

@@ -47,13 +47,17 @@ def test_a_rate_above_the_measured_peak_is_no_share_of_it() -> None:
 
 
 def slow_products(
-    alone: float | None, *, op: str = "aten.convolution.default", calls: float = 2
+    alone: float | None,
+    *,
+    op: str = "aten.convolution.default",
+    calls: float = 2,
+    shapes: str = "8x16x16 8x16x16",
 ) -> Measurements:
     """Products at a tenth of the peak; one such call alone takes that part of its time."""
     step_ns = 20.0 * diagnosis.MS
     one = diagnosis.worked(op, 0.85, step_ns, rate=0.1, bandwidth=0.05, count=calls)
     own_ns = None if alone is None else alone * one.kernel_ns / calls
-    return diagnosis.kernel_bound(msgspec.structs.replace(one, alone_ns=own_ns, shapes="8x16x16 8x16x16"))
+    return diagnosis.kernel_bound(msgspec.structs.replace(one, alone_ns=own_ns, shapes=shapes))
 
 
 def test_products_that_are_no_faster_alone_are_compute_however_far_from_the_peak() -> None:
@@ -71,8 +75,9 @@ def test_products_that_are_no_faster_alone_are_compute_however_far_from_the_peak
         slow_products(0.9, op="aten.bmm.default"),  # many small products in one call
         slow_products(0.9, op="aten.mkldnn_rnn_layer.default"),
         slow_products(0.9, calls=400),  # 42 us a call
+        slow_products(0.9, shapes="4x64x32x32 64x1x7x7 64"),
     ],
-    ids=["not run", "faster alone", "batched", "stepped", "short"],
+    ids=["not run", "faster alone", "batched", "stepped", "short", "depthwise"],
 )
 def test_slow_products_are_no_compute_without_a_long_call_of_their_own(measured: Measurements) -> None:
     found = verdict(measured)
@@ -286,6 +291,9 @@ def test_peaks_measured_beside_others_must_be_beaten_by_as_much() -> None:
     assert reading(a_little, "matmul_rate").says == "compute"
     assert reading(half, "matmul_rate").says is None
     assert "measured while it was busy: run diagnose again" in reading(hardly, "matmul_rate").note
+    known = peaks_of_machine(waited_share=0.7)  # as high as one thread's by itself: no higher
+    alone = msgspec.structs.replace(known, matmul_flops_of_one=1.1 * known.matmul_flops / known.threads)
+    assert reading(diagnosis.replaced(measured, peaks=alone), "matmul_rate").says == "compute"
 
 
 def written_attention(alone: float | None) -> Measurements:
