@@ -83,13 +83,15 @@ def wheres(measured: Measurements) -> list[Where]:
     """Functions of the user's, the costliest first; calls that only run the model come after the rest.
 
     The loop's line that calls backward comes after the function that it goes back through.
-    A function that trains is told line by line. A line under which a library trains is not told at all.
+    A function that trains is told line by line, and a line with forward and backward as two. A line that also
+    updates is a library's training, and not told at all.
     """
-    found: dict[tuple[str, str, int], list[Spent]] = defaultdict(list)
+    found: dict[tuple[object, ...], list[Spent]] = defaultdict(list)
     lines, loops = _trains(measured.frames, str), _loops(measured)
     for one in _spent(measured):
-        if one.where is not None and one.own and one.where not in lines:
-            found[_key(one.where, loops)].append(one)
+        phases = lines.get(one.where or "", ())
+        if one.where is not None and one.own and "optimizer" not in phases:
+            found[(*_key(one.where, loops), one.phase in phases and one.phase)].append(one)
     rows = [
         _where(measured, parts) for parts in found.values() if sum(one.looks for one in parts) >= FEWEST_LOOKS
     ]
@@ -173,7 +175,7 @@ def _place(where: str) -> tuple[str, int, str]:
 
 def _loops(measured: Measurements) -> set[tuple[str, str]]:
     """Functions that train, by file and name."""
-    return _trains(measured.frames, lambda where: _place(where)[::2])
+    return set(_trains(measured.frames, lambda where: _place(where)[::2]))
 
 
 def _key(where: str, loops: set[tuple[str, str]]) -> tuple[str, str, int]:
@@ -198,13 +200,13 @@ def _where(measured: Measurements, parts: list[Spent]) -> Where:
     )
 
 
-def _trains(frames: FrameSamples | None, of: Callable[[str], T]) -> set[T]:
+def _trains(frames: FrameSamples | None, of: Callable[[str], T]) -> dict[T, set[str]]:
     """What of the user's runs several of forward, backward and update, by a name for their places."""
     phases: dict[T, set[str]] = defaultdict(set)
     for place in frames.places if frames is not None else ():
         if place.phase in MODEL_PHASES and place.samples >= 2:
             phases[of(place.where)].add(place.phase)
-    return {name for name, found in phases.items() if len(found) >= 2}
+    return {name: found for name, found in phases.items() if len(found) >= 2}
 
 
 def _step_ns(measured: Measurements) -> int | None:

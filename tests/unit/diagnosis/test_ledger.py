@@ -125,6 +125,12 @@ def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
     assert wheres(job(trainer)) == []
 
 
+def test_a_line_that_runs_forward_and_backward_is_told_as_two() -> None:
+    both = stacks(place("train.py:9 main", "forward", 36), place("train.py:9 main", "backward", 64))
+    rows = {row.phase: row.share for row in wheres(job(both))}
+    assert rows == pytest.approx({"forward": 0.36, "backward": 0.64})
+
+
 def test_a_function_that_trains_is_told_line_by_line() -> None:
     phases = {38: "forward", 40: "backward", 41: "optimizer", 44: "other"}
     looks = stacks(*(place(f"train.py:{line} train", phase, 25) for line, phase in phases.items()))
