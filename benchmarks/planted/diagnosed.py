@@ -64,6 +64,8 @@ def _outcome(found: dict[str, Any]) -> dict[str, Any]:
         "steps": found.get("steps"),
         "ratio_2x": probe.get("ratio_2x"),
         "own_cost_share": (found.get("cost") or {}).get("share"),
+        "where": found.get("where"),
+        "advice": found.get("advice"),
         "diagnosis": found,
     }
 
