@@ -29,7 +29,7 @@ EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
 PADDED = 1 << 14  # numbers of a batch that are looked at
-ALL_FIRE_IN = 64  # steps, in which each optimizer steps
+ALL_FIRE_IN = 20  # steps, in which each optimizer steps
 LARGE = 1 << 20  # elements of a table whose rows are looked at
 COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
 FEWEST = 3  # the same once more, for other shapes, is usual
@@ -55,18 +55,19 @@ class SettingsCensus:
         self._allocator: dict[str, int] | None = None
         self._padded: deque[tuple[int, int, int]] = deque(maxlen=64)  # length, numbers that pad, all
         self._asked, self._asked_s = False, -EVERY_S
+        self._all_fired = False  # at the last look
 
     def facts(self) -> dict[str, object] | None:
         """What a look has found that was not told yet; asks for another one where that is due."""
         now_s, found, late = time.monotonic(), self._switches, False
-        unread = bool(self._loop.loader.texts) and not self._padded
+        unread = (bool(self._loop.loader.texts) and not self._padded) or not self._all_fired
         measured = self._loop.measuring.task is not None
         every_s = LATE_S if self._asked or unread else EVERY_S
         if now_s - self._asked_s >= every_s + LATE_S * measured:
             late = self._asked or measured  # long steps: tell now what needs no boundary
             self._asked_s = now_s + (EVERY_S - LATE_S if late else 0)
             if not late:
-                self._asked = True
+                self._asked, self._all_fired = True, self._loop.hot.steps >= ALL_FIRE_IN
                 self._loop.post(self._look)
         self._switches = None
         if found is None and not late:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
@@ -29,6 +30,7 @@ from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Trend, Where
 STACKS, WORKERS, CLOCK, COLLECTOR = "stacks", "workers' stacks", "phase clock", "collector's clock"
 T = TypeVar("T")
 GARBAGE, OPERATORS, PYTHON, SLEEPS = "garbage", "operators", "python", "sleeps"
+EITHER = "Python or operators"  # until a trace tells which
 WAITS, WORKER = "waits for workers", "loader worker"
 SAMPLER, WORKER_START, LOADS = "sampler", "worker start", "loads"
 COLLECTS = "collects"
@@ -121,8 +123,9 @@ def placed_trends(measured: Measurements) -> list[Trend]:
     Steps grow by what others do, too: beside others only with much code of the user's that may be the cause,
     or with more operators in each.
     """
-    taken = [one.foreign_cores for one in measured.host]
-    alone = bool(taken) and all(cores is not None and cores <= thresholds.ALONE_AT for cores in taken)
+    # In few looks we are who took them, as we attach.
+    known = [one.foreign_cores for one in measured.host if one.foreign_cores is not None]
+    alone = bool(known) and float(np.quantile(known, 0.75)) <= thresholds.ALONE_AT
     places = [place for place in (measured.frames.places if measured.frames else []) if place.long_ns > 0]
     rows = [row for row in wheres(measured) if _is_own_work(row) or work_grows(measured)]
     own = rows[0].place if rows else None
@@ -136,6 +139,13 @@ def placed_trends(measured: Measurements) -> list[Trend]:
         ("step", "grows"): own,
     }
     found = [one for one in trends(measured) if theirs or (one.what, one.kind) != ("step", "grows")]
+    if own is None:  # the one line that takes as much as steps grew by
+        grown = max(
+            (1 - one.first / one.last for one in found if one.kind == "grows" and one.what == "step"),
+            default=1,
+        )
+        may = [row.place for row in wheres(measured) if row.share >= grown]
+        at["step", "grows"] = may[0] if len(may) == 1 else None
     return [msgspec.structs.replace(one, where=at.get((one.what, one.kind))) for one in found]
 
 
@@ -294,7 +304,7 @@ def _work(measured: Measurements, phase: str) -> str:
         return PYTHON
     traced, parts = measured.traced, step_parts(measured)
     if traced is None or parts is None or parts.kernels is None:
-        return OPERATORS if phase in MODEL_PHASES else "Python or operators"
+        return OPERATORS if phase in MODEL_PHASES else EITHER
     cost_ns, count = positive(traced.op_cost_ns) or 0.0, traced.operations_by_phase.get(phase) or 0.0
     inside = parts.kernels.get(phase, 0.0) + count * cost_ns / parts.step_ns
     share = parts.phase.get(phase, 0.0)

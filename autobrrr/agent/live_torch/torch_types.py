@@ -11,7 +11,15 @@ from typing import Protocol
 
 
 class Abstain(Exception):
-    """What was asked for can't be done on this job without risk or doubt; the message is one clause."""
+    """What was asked for can't be done on this job without risk or doubt; the message is one clause.
+
+    Args:
+        known: Fields of the answer that are known all the same.
+    """
+
+    def __init__(self, why: str, **known: object) -> None:
+        super().__init__(why)
+        self.known = known
 
 
 class Device(Protocol):

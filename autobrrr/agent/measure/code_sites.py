@@ -147,6 +147,19 @@ def sites_of_the_loop(paths: CallPaths, foreign: tuple[str, ...]) -> set[CallSit
     return set.intersection(*({at for at in path if is_own(at[0], foreign)} for _, path in paths))
 
 
+def model_calls(paths: CallPaths, foreign: tuple[str, ...]) -> Iterator[dict[str, object]]:
+    """Loops that call the model and do not train: of a rollout, of a generation."""
+    trains = {code for phase, path in paths if phase in ("backward", "optimizer") for code, _ in path}
+    found: Counter[str] = Counter()
+    for (_, path), count in ((each, count) for each, count in paths.items() if each[0] == "forward"):
+        outside = [at for at in path if is_own(at[0], foreign) and at[0].co_name != "forward"]
+        for code, offset in reversed(outside):
+            if code not in trains and Code(code).around(offset) is not None:
+                found[named(code, offset)] += count
+                break
+    return ({"what": "calls the model", "where": at, "samples": count} for at, count in found.items())
+
+
 def _is_iterated(code: CodeType) -> bool:
     is_generator = bool(code.co_flags & CO_GENERATOR) and code.co_name != "<genexpr>"
     return is_generator or code.co_name == "__next__"
@@ -223,6 +236,9 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
             yield kind, named(read.code, at), _line(read.code, at) == line
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
+        for at, name in read.attributes(loop):  # of several losses, not of a training loop
+            if name == "backward" and "step" not in names and _retains(read, at):
+                yield "repeats backward", named(read.code, at), _line(read.code, at) == line
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
         if {"backward", "step"} & names:
             pass  # it trains
@@ -233,6 +249,10 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
     attention = _attention(read.code, read)
     if attention is not None:
         yield "attention", attention, True
+
+
+def _retains(read: Code, offset: int) -> bool:
+    return "retain_graph" in read.keywords(_line(read.code, offset))
 
 
 def _attention(code: CodeType, read: Code | None = None) -> str | None:

@@ -31,6 +31,7 @@ from .code_sites import (
     UserStack,
     feeds_in,
     is_own,
+    model_calls,
     named,
     sites_of_the_loop,
     sites_on,
@@ -193,6 +194,7 @@ def sample(
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign, innermost)
+        + list(model_calls(paths, foreign))
         + [{"what": what, "where": at, "samples": count} for (what, at), count in serves.items()]
         + also(len(taken)),
     }

@@ -100,7 +100,9 @@ class TraceTask:
             ):
                 recorded = self._ended(kind, found, boundary)
         else:
-            _check_price((self._calls - calls) * CALL_NS, boundary.last_step_ns)
+            counted = self._calls - calls
+            # Each is an operator of forward, and one of backward: at least.
+            _check_price(counted * CALL_NS, boundary.last_step_ns, operations=[2 * counted])
             self._prepare(boundary)
         self._tries += 1
         every = KernelTimes(self._taken)
@@ -251,7 +253,8 @@ class TraceTask:
         return readings.record(op_cost_ns=cost_ns, run_delay_share=delay)
 
 
-def _check_price(price_ns: int, step_ns: int) -> None:
+def _check_price(price_ns: int, step_ns: int, **known: object) -> None:
     """Raises Abstain where watching a step would hold training up longer than a pause may last, or a step."""
     if price_ns > max(PAUSE_NS, step_ns):
-        raise Abstain(f"watching so many operators would pause training for about {price_ns / 1e9:.1f} s")
+        why = f"watching so many operators would pause training for about {price_ns / 1e9:.1f} s"
+        raise Abstain(why, **known)

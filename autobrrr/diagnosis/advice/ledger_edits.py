@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import zip_longest
+from math import prod
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.job_settings import edit_advice
 from autobrrr.diagnosis.ledger import (
+    EITHER,
     LOADS,
     OPERATORS,
     PYTHON,
@@ -23,17 +26,22 @@ from autobrrr.diagnosis.ledger import (
     wheres,
 )
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.roofs import shapes_of
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts
 from autobrrr.diagnosis.models.trends import evaluation_share
-from autobrrr.diagnosis.robust_stats import of_one, positive
+from autobrrr.diagnosis.robust_stats import median, of_one, positive
 from autobrrr.diagnosis.toml_rows import rows_beside
-from autobrrr.records import Advice, CodeSite
+from autobrrr.records import Advice, CodeSite, OpWork
 
-Found = tuple[str, float] | None  # the user's line, its share of the step
-LOOPS, KEPT, UNUSED = "loops", "kept graphs", "unused graphs"
+Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
+LOOPS, KEPT, UNUSED, REPEATED = "loops", "kept graphs", "unused graphs", "repeats backward"
+CALLED = "calls the model"
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer may be layers
+CALLED_OFTEN = 8  # times for one update
+LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
+MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
 # An edit makes the call cheaper alone, and nothing around it.
 ITSELF = ("makes tensors", "validates", "prints", "parametrizes", "deep copies")
 
@@ -86,7 +94,8 @@ def _evaluates(measured: Measurements) -> Found:
 
 def _unknown(measured: Measurements, does: str) -> Found:
     """Code of the user's between the phases, of no kind known here, by what it does."""
-    row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", does)), None)
+    kinds = (does, EITHER) if does == OPERATORS else (does,)
+    row = next((row for row in wheres(measured) if row.phase == "other" and row.does in kinds), None)
     known = {*rows_beside(__file__)} - {LOOPS, KEPT, "validates"}  # checks are never all that a line does
     places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
     places += [] if looped is None else [looped[0]]
@@ -101,11 +110,60 @@ def _loops(measured: Measurements) -> Found:
     row = None if found is None else where_of(measured, found[0])
     if row is None or traced is None or parts is None or row.phase not in (*MODEL_PHASES, "other"):
         return None
-    operators = traced.operations_by_phase.get(row.phase) or 0.0
-    dispatch = operators * (positive(traced.op_cost_ns) or 0.0) / parts.step_ns
-    elsewhere = max(0.0, parts.phase.get(row.phase, 1.0) - row.share)
-    enough = dispatch - elsewhere >= thresholds.EXCLUDED_AT * row.share
-    return found if enough and operators >= MANY_OPERATORS else None
+    by_phase, phases, cost_ns = traced.operations_by_phase, [row.phase], positive(traced.op_cost_ns)
+    if row.phase == "other" and by_phase.get("other", 0.0) < by_phase.get("forward", 0.0):
+        phases.append("forward")  # to the clock, what lies between model and backward is forward
+    operators = sum(by_phase.get(name) or 0.0 for name in phases)
+    elsewhere = max(0.0, sum(parts.phase.get(name, 1.0) for name in phases) - row.share)
+    if not by_phase:  # too many to be timed: counted over all phases
+        operators, elsewhere = positive(median(traced.operations)) or 0.0, 0.0
+    dispatch = operators * (cost_ns or LEAST_DISPATCH_NS) / parts.step_ns
+    if operators < MANY_OPERATORS or dispatch - elsewhere < thresholds.EXCLUDED_AT * row.share:
+        return None
+    forward = sum(parts.phase.get(name, 0.0) for name in phases) if "forward" in phases else 0.0
+    back = min(1.0, row.share / forward) * parts.phase.get("backward", 0.0) if forward else 0.0
+    return row.place, min(1.0, row.share + back)
+
+
+def _called_often(measured: Measurements) -> Found:
+    """A loop that calls the model many times for one update, and its part of the looks."""
+    calls = measured.anatomy.calls_per_step if measured.anatomy is not None else None
+    return _recording(measured, CALLED) if (calls or 0) >= CALLED_OFTEN else None
+
+
+def _repeated(measured: Measurements) -> Found:
+    """A loop over losses, each of which goes back through what they share; what one backward would save."""
+    found, phases = costly_line(measured, REPEATED), measured.phases
+    count = (0 if phases is None else phases.backwards) or 0
+    return None if found is None or count < 2 else (found[0], found[1] * (1 - 1 / count))
+
+
+def _spread_out(measured: Measurements) -> Found:
+    """Kernels on a large tensor that is made of two small ones, and the line with most of that phase."""
+    parts, traced = step_parts(measured), measured.traced
+    if parts is None or parts.kernels is None or traced is None:
+        return None
+    made = {size: one.phase for one in traced.work if (size := _made_of_small(one))}
+    found = [
+        one for one in traced.work if max(map(prod, shapes_of(one)), default=0) in made or _made_of_small(one)
+    ]
+    listed = sum(one.kernel_ns for one in traced.work)
+    row = next(
+        (row for row in wheres(measured) if row.phase in made.values() and row.does == OPERATORS), None
+    )
+    if row is None or not listed:
+        return None
+    share = sum(parts.kernels.values()) * sum(one.kernel_ns for one in found) / listed
+    return (row.place, share) if row.share >= thresholds.NAMED_AT * share else None
+
+
+def _made_of_small(one: OpWork) -> int:
+    """How many numbers it makes by holding each of one tensor against each of another; 0: it does not."""
+    shapes = shapes_of(one)[:2]
+    if len(shapes) < 2 or one.op.split(".")[1] not in SPREAD_OUT:
+        return 0
+    made = prod(map(max, zip_longest(*map(reversed, shapes), fillvalue=1)))
+    return made if made >= MANY_TIMES * max(map(prod, shapes)) else 0
 
 
 def _prints(measured: Measurements) -> Found:
@@ -122,6 +180,9 @@ def _recording(measured: Measurements, what: str) -> Found:
 
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     LOOPS: _loops,
+    CALLED: _called_often,
+    REPEATED: _repeated,
+    "spreads out": _spread_out,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,

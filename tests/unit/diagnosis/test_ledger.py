@@ -3,11 +3,12 @@
 import dataclasses
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.diagnosis.ledger import ledger, loading_parts, wheres
+from autobrrr.diagnosis.ledger import ledger, loading_parts, placed_trends, wheres
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CodeSite, FrameCount, FrameSamples
@@ -123,6 +124,17 @@ def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
     phases = ("forward", "backward", "optimizer", "other")
     trainer = stacks(*(place("train.py:99 main", phase, 20) for phase in phases))
     assert wheres(job(trainer)) == []
+
+
+@pytest.mark.parametrize(("others", "where"), [(20, "model.py:28 hook"), (60, None)])
+def test_growth_is_told_at_the_only_line_that_takes_as_much(others: int, where: str | None) -> None:
+    looks = stacks(place("model.py:28 hook", "forward", 80), place("train.py:57 main", "backward", others))
+    grows = dataclasses.replace(job(looks), step_ns=np.linspace(60, 100, 120).astype(np.int64) * MS)
+    told = [
+        (one.what, one.where)
+        for one in placed_trends(dataclasses.replace(grows, host=machine(foreign_cores=0.0)))
+    ]
+    assert told == [("step", where)]
 
 
 def test_a_line_that_runs_forward_and_backward_is_told_as_two() -> None:

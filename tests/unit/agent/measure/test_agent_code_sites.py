@@ -7,7 +7,7 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from autobrrr.agent.measure.code_sites import Stacks, attention_in, sites_on
+from autobrrr.agent.measure.code_sites import CallPaths, Stacks, attention_in, model_calls, sites_on
 
 # The functions below are read, never called.
 
@@ -72,6 +72,18 @@ def has_two_losses(loader, model, optimizer):  # type: ignore[no-untyped-def]
         optimizer.step()
 
 
+def goes_back_for_each(losses, optimizer):  # type: ignore[no-untyped-def]
+    for loss in losses:
+        loss.backward(retain_graph=True)
+    optimizer.step()
+
+
+def rolls_out(policy, seen):  # type: ignore[no-untyped-def]
+    for _ in range(20):
+        seen = policy(seen)
+    return seen
+
+
 def attends_by_hand(self, q, k, v):  # type: ignore[no-untyped-def]
     scores = q @ k.transpose(-1, -2) / 8
     return scores.softmax(dim=-1) @ v
@@ -108,6 +120,20 @@ def found(stacks: Stacks) -> dict[str, tuple[str, object]]:
 def line(function: Callable[..., object], below: int) -> str:
     assert isinstance(function, FunctionType)
     return f"test_agent_code_sites.py:{function.__code__.co_firstlineno + below} {function.__name__}"
+
+
+def test_a_loop_that_goes_back_through_one_graph_is_named_where_it_does_not_train() -> None:
+    assert found(standing_in(goes_back_for_each, "backward"))["repeats backward"] == ("goes_back_for_each", 7)
+    assert "repeats backward" not in found(standing_in(has_two_losses, "backward"))
+
+
+def test_a_loop_that_calls_the_model_is_named_where_it_does_not_train() -> None:
+    (rollout,), (trains,) = standing_in(rolls_out, "policy"), standing_in(reads_back_each_step, "model")
+    paths: CallPaths = Counter({("forward", (rollout, trains)): 9, ("backward", (trains,)): 3})
+    assert list(model_calls(paths, ())) == [
+        {"what": "calls the model", "where": line(rolls_out, 2), "samples": 9}
+    ]
+    assert list(model_calls(Counter({("forward", (trains,)): 9, ("backward", (trains,)): 3}), ())) == []
 
 
 def test_a_number_read_back_in_every_step_is_named_with_its_line_and_samples() -> None:

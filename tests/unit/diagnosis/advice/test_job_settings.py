@@ -12,7 +12,7 @@ from autobrrr.diagnosis.advice.job_settings import costly_settings
 from autobrrr.diagnosis.advice.ledger_edits import ledger_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.records import CodeSite, FrameCount, SettingFact
+from autobrrr.records import CodeSite, FrameCount, FrameSamples, SettingFact, TracedSteps
 from support.judged import diagnosis
 from support.judged.diagnosis import (
     MS,
@@ -189,6 +189,59 @@ def test_a_loop_is_one_of_operators_where_the_rest_of_its_phase_can_t_hold_them(
     assert found.expected == pytest.approx(
         1 / (1 - (0.5 if edit == "edit.vectorize" else 0.9) * 0.4), rel=0.01
     )
+
+
+def advised(job: Measurements) -> dict[str, float | None]:
+    return {one.remedy: one.expected for one in ledger_edits(job)}
+
+
+def test_a_loop_in_forward_is_told_with_its_part_of_backward() -> None:
+    shares = {"data_wait": 0.0, "forward": 0.4, "backward": 0.4, "optimizer": 0.1, "other": 0.1}
+    code = [CodeSite(what="loops", where="model.py:12 forward", samples=40)]
+    stacks = frames(host=60, model=40, code=code)
+    trace = traced(8 * MS, shares, operations_by_phase={"forward": 1500.0, "backward": 2000.0})
+    told = advised(measured(8 * MS, shares, trace=trace, stacks=stacks))
+    assert told["edit.vectorize"] == pytest.approx(1 / (1 - 0.5 * 0.8), rel=0.02)
+    counted = TracedSteps(status="abstained", why="too many operators", operations=[4000])
+    assert advised(measured(8 * MS, shares, trace=counted, stacks=stacks))["edit.vectorize"] == pytest.approx(
+        1 / (1 - 0.5 * 0.8), rel=0.02
+    )
+    few = TracedSteps(status="abstained", why="too many operators", operations=[200])
+    assert "edit.vectorize" not in advised(measured(8 * MS, shares, trace=few, stacks=stacks))
+
+
+def test_several_backwards_of_one_line_are_told_with_what_all_but_the_last_take() -> None:
+    looks = [FrameCount(where="train.py:9 main", phase="backward", in_loader=False, samples=80)]
+    code = [CodeSite(what="repeats backward", where="train.py:9 main", samples=80)]
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=FrameSamples(samples=100, places=looks, code=code))
+    assert job.phases is not None
+    four = dataclasses.replace(job, phases=dataclasses.replace(job.phases, backwards=4))
+    assert advised(four)["edit.one_backward"] == pytest.approx(1 / (1 - 0.8 * 0.75), rel=0.02)
+    once = dataclasses.replace(job, phases=dataclasses.replace(job.phases, backwards=1))
+    assert "edit.one_backward" not in advised(once)
+
+
+@pytest.mark.parametrize(("calls", "told"), [(48, True), (2, False), (None, False)])
+def test_a_model_called_many_times_for_one_update_is_told_by_the_loop(calls: int | None, told: bool) -> None:
+    code = [CodeSite(what="calls the model", where="train.py:63 generate", samples=70)]
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=30, model=70, code=code))
+    job = dataclasses.replace(job, anatomy=diagnosis.anatomy(calls_per_step=calls))
+    assert ("edit.fewer_calls" in advised(job)) == told
+
+
+@pytest.mark.parametrize(
+    ("shapes", "told"), [("768x1x64 1x512x64", True), ("768x64 512x768x64", False), ("768x64 768x64", False)]
+)
+def test_a_large_tensor_made_of_two_small_ones_is_told(shapes: str, told: bool) -> None:
+    work = [
+        an_op("aten.sub.Tensor", 4e6, 1, phase="forward", shapes=shapes),
+        an_op("aten.pow.Tensor_Scalar", 3e6, 1, phase="forward", shapes="768x512x64"),
+        an_op("aten.mm.default", 1e6, 1, phase="forward", shapes="768x64 64x64"),
+    ]
+    job = measured(10 * MS, trace=traced(10 * MS, kernels=0.9, work=work), stacks=frames(host=5, model=95))
+    found = advised(job).get("edit.no_outer_tensor")
+    assert (found is not None) == told
+    assert found is None or found == pytest.approx(1 / (1 - 0.8 * 0.9 * 7 / 8), rel=0.05)
 
 
 def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_bring() -> None:
