@@ -84,10 +84,9 @@ class ArmSwitch:
         raise RemedyLost(why)
 
     def _apply(self, choice: Choice) -> int:
-        applied = self._bench.apply(choice.remedy, choice.settings)
+        self._on[choice], seq = self._bench.apply(choice.remedy, choice.settings)
         self.lost.pop(choice, None)
-        self._on[choice] = applied.token
-        return applied.seq
+        return seq
 
     def _drop_lost(self) -> None:
         lost = self._bench.lost()

@@ -7,7 +7,6 @@ the one thread that tunes; each may block for as long as its docstring says.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -65,14 +64,6 @@ class RemedyLost(Exception):
     """A remedy was taken off by the job's side, or could not be switched. The message says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchedOn:
-    """A remedy that is on."""
-
-    token: int
-    seq: int  # first step with it
-
-
 class Compilation(Protocol):
     """A process beside the job compiles what a remedy will need."""
 
@@ -102,8 +93,8 @@ class JobUnderTest(Protocol):
     def cores(self) -> int | None:
         """CPUs that the process may run on, shared out among the ranks; None where it is not known."""
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
-        """Switch a remedy on; returns once the job has done so at a boundary.
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
+        """Switch a remedy on at a boundary; returns its token, and the first step with it.
 
         Raises:
             NotApplied: the remedy refuses this job.

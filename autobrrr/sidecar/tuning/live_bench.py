@@ -30,7 +30,7 @@ from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice, allowed_classes, allows_unproven
-from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, SwitchedOn, durations_ns
+from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, durations_ns
 from autobrrr.tuner.tuning_budget import TuneSettings
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class LiveBench:
     def _on(self) -> list[ActiveRemedy]:
         return list(self._session.active.on.values())
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
         applied = self._switched_on(remedy, options)
         self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
         return applied
@@ -118,15 +118,15 @@ class LiveBench:
     def prepare(self, remedy: str, options: Mapping[str, object]) -> CacheFiller:
         pid = self._session.findings.pid
         try:
-            shows = self._switched_on(remedy, options, prepare=True)
+            token, seq = self._switched_on(remedy, options, prepare=True)
         except NotApplied as refused:
             if refused.code is RefusalCode.NOT_BESIDE:
                 return CacheFiller(pid, str(refused))
             raise
         try:
-            self.steps(shows.seq, REGISTRY[remedy].warm_up_steps, int(SWITCH_S * SECOND_NS))
+            self.steps(seq, REGISTRY[remedy].warm_up_steps, int(SWITCH_S * SECOND_NS))
         finally:
-            self.undo(shows.token)
+            self.undo(token)
         return CacheFiller(pid, self._ask(self._session.take_graphs))
 
     def undo(self, token: int) -> int:
@@ -253,7 +253,7 @@ class LiveBench:
 
     def _switched_on(
         self, remedy: str, options: Mapping[str, object], *, prepare: bool = False
-    ) -> SwitchedOn:
+    ) -> tuple[int, int]:
         """Switch a remedy on and wait for the boundary; one that comes on too late is taken back."""
         answer: Future[RemedyOutcome] = Future()
         active = self._session.active
@@ -275,7 +275,7 @@ class LiveBench:
         if done.why is not None or done.token is None:
             self._check()
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
-        return SwitchedOn(token=done.token, seq=done.seq if done.seq is not None else self.next_seq())
+        return done.token, done.seq if done.seq is not None else self.next_seq()
 
     def _wait_for_boundary(self, answer: Future[RemedyOutcome]) -> RemedyOutcome:
         """The answer. A job that evaluates for long is waited for, unless the user stops."""

@@ -13,15 +13,7 @@ from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import TargetGone
 from autobrrr.records import Advice, ExactnessClass, Shares, Verdict
 from autobrrr.records.tuning_records import MemoryPeaks, highest
-from autobrrr.tuner.job_under_test import (
-    STEP,
-    Compilation,
-    NotApplied,
-    RemedyLost,
-    StepClock,
-    Steps,
-    SwitchedOn,
-)
+from autobrrr.tuner.job_under_test import STEP, Compilation, NotApplied, RemedyLost, StepClock, Steps
 from support.sessions.sidecar import job_facts
 
 CHUNK = 4096
@@ -147,7 +139,7 @@ class SimulatedJob:
     def names_on(self) -> list[str]:
         return [name for name, _, _ in self.on.values()]
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
         self._pass(self.switch_ns)
         key = self._key(remedy, options)
         effect = self._effect(remedy, key)
@@ -161,7 +153,7 @@ class SimulatedJob:
         if remedy not in self._warm:
             self._warm.add(remedy)
             self._stall_ns = effect.warm_up_ns // (10 if remedy in self.compiled else 1)
-        return SwitchedOn(token=self._tokens, seq=self._count)
+        return self._tokens, self._count
 
     def undo(self, token: int) -> int:
         if token in self._lost:

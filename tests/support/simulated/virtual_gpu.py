@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records.tuning_records import MemoryPeaks
-from autobrrr.tuner.job_under_test import STEP, Compilation, NotApplied, StepClock, Steps, SwitchedOn
+from autobrrr.tuner.job_under_test import STEP, Compilation, NotApplied, StepClock, Steps
 from support.sessions.sidecar import job_facts
 
 QUEUE = 1024
@@ -138,12 +138,12 @@ class VirtualGpuJob:
     def names_on(self) -> list[str]:
         return list(self.on.values())
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
         if remedy not in self.effects:
             raise NotApplied("it does not fit this job")
         self._tokens += 1
         self.on[self._tokens] = remedy
-        return SwitchedOn(token=self._tokens, seq=self._switch())
+        return self._tokens, self._switch()
 
     def undo(self, token: int) -> int:
         del self.on[token]

@@ -16,7 +16,7 @@ from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.records import NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.report.pages.tuning_parts import tuning_text
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.job_under_test import NotApplied, Steps, SwitchedOn
+from autobrrr.tuner.job_under_test import NotApplied, Steps
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import SEARCH_SHARE, TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
@@ -297,7 +297,8 @@ def with_one_on(*, by_recipe: bool) -> tuple[SimulatedJob, Tuning]:
     job = SimulatedJob(
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
-    on = {Choice(remedy="optimizer.fused"): job.apply("optimizer.fused", {}).token}
+    token, _ = job.apply("optimizer.fused", {})
+    on = {Choice(remedy="optimizer.fused"): token}
     asked = TuneSettings(budget_ns=40 * SECOND_NS)
     how = {"standing": tuple(on)} if by_recipe else {"already": on}
     return job, tune(job, settings=asked, **how)
@@ -326,7 +327,7 @@ class RefusesAtFirst(SimulatedJob):
 
     asked = 0
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
         self.asked += remedy == "optimizer.fused"
         if remedy == "optimizer.fused" and self.asked == 1:
             raise NotApplied("no DataLoader has been seen yet", RefusalCode.NOT_MET)
@@ -356,7 +357,7 @@ class RefusesLater(SimulatedJob):
 
     refused: str = ""
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
         if remedy == self.refused:
             raise NotApplied("the loader has begun its epoch")
         return super().apply(remedy, options)

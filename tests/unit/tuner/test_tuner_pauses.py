@@ -11,7 +11,7 @@ from autobrrr.agent.wire import ring_layout
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import undo_losses
-from autobrrr.tuner.job_under_test import Steps, SwitchedOn
+from autobrrr.tuner.job_under_test import Steps
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
@@ -58,7 +58,7 @@ class Evaluates(SimulatedJob):
         self._records[self._count - 1]["flags"] |= ring_layout.EVALUATION if self.flagged else 0
         self.pauses, self._after = self.pauses[1:], self._count + APART_STEPS
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
         self.end_pause()
         return super().apply(remedy, options)
 
@@ -90,7 +90,7 @@ def test_a_remedy_under_which_no_step_ends_twice_is_harmful() -> None:
 
 def test_an_evaluation_while_the_guard_compares_undoes_nothing() -> None:
     job = Evaluates(effects={FUSED: Effect(speed=1.3)}, pauses="B")
-    token = job.apply(FUSED, {}).token
+    token, _ = job.apply(FUSED, {})
     board = ArmSwitch(job, {Choice(remedy=FUSED): token})
     assert undo_losses(job, board, 1e6, budget_ns=60 * SECOND_NS) == []
     assert (job.pauses, job.names_on) == ("", [FUSED])
@@ -113,7 +113,7 @@ def test_of_very_few_first_steps_the_shortest_sizes_the_blocks() -> None:
 class AgreesFirst(SimulatedJob):
     """Ten steps pass before a change of remedies, as where many ranks agree on its step."""
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
         self._run(10)
         return super().apply(remedy, options)
 
@@ -127,7 +127,7 @@ class Probed(SimulatedJob):
 
     measuring = True
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> tuple[int, int]:
         if self.measuring:
             self.measuring = False
             self._pass(12 * SECOND_NS)  # seen: a batch probe on a busy machine
