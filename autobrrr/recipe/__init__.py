@@ -4,8 +4,8 @@ A recipe names remedies of the registry and their options, flags of the script, 
 measured. It holds no code.
 """
 
-from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
-from autobrrr.recipe.recipe_file import chosen, dump, from_tuning, load, match_of, measured_on, parse, shipped
+from autobrrr.recipe.recipe_contents import Match, Measured, Recipe
+from autobrrr.recipe.recipe_file import dump, from_tuning, load, match_of, measured_on, parse, shipped
 from autobrrr.recipe.recipe_fit import Here, environment, here, live_remedies, misfits, plan, unavailable
 from autobrrr.recipe.script_flags import (
     NO_PLACE,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from autobrrr.records import ExactnessClass
+from autobrrr.records import Advice, ExactnessClass
 
 SCHEMA = 1
 Value = str | int | float | bool
@@ -29,15 +29,6 @@ class Match(FileTable, frozen=True, kw_only=True):
 
     torch: str | None = None
     """Versions, such as ">=2.4,<3"."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """One remedy with its options; `line` is where it stands, None where it was not read."""
-
-    name: str
-    options: Mapping[str, Value] = field(default_factory=dict)
-    line: int | None = field(default=None, compare=False)
 
 
 class Measured(FileTable, frozen=True, kw_only=True):
@@ -70,7 +61,8 @@ class Recipe:
     text: str = field(default="", compare=False, repr=False)
     description: str | None = None
     match: Match = field(default_factory=Match)
-    remedies: tuple[Chosen, ...] = ()
+    remedies: tuple[Advice, ...] = ()
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)  # of those that were read
     args: Mapping[str, Value] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     evidence: Measured | None = None

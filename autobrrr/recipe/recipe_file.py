@@ -22,7 +22,6 @@ from autobrrr.folders import open_plain
 from autobrrr.readable import nearest, readable
 from autobrrr.recipe.recipe_contents import (
     SCHEMA,
-    Chosen,
     FileTable,
     Match,
     Measured,
@@ -32,7 +31,7 @@ from autobrrr.recipe.recipe_contents import (
 )
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
-from autobrrr.records import ExactnessClass, JobFacts, Tuning
+from autobrrr.records import Advice, ExactnessClass, JobFacts, Tuning, from_registry
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -138,6 +137,7 @@ KEYS = (*_File.__struct_fields__, *Match.__struct_fields__, *Measured.__struct_f
 class _Reader:
     def __init__(self, source: str, text: str) -> None:
         self.source, self.text_of_file = source, text
+        self.lines: dict[str, int] = {}
 
     def line(self, path: Keys) -> int:
         return key_line(self.text_of_file, path)
@@ -160,6 +160,7 @@ class _Reader:
             description=file.description,
             match=file.match,
             remedies=self.remedies(file.remedies),
+            lines=self.lines,
             args=self.args(file.args),
             env=self.env(file.env),
             evidence=file.evidence,
@@ -188,8 +189,8 @@ class _Reader:
                 (*path, unknown[1]) if unknown else path, f"{'.'.join(path)}: ".lstrip(": ") + what + near
             )
 
-    def remedies(self, table: Table) -> tuple[Chosen, ...]:
-        chosen: dict[str, Chosen] = {}
+    def remedies(self, table: Table) -> tuple[Advice, ...]:
+        found: list[Advice] = []
         for keys, value in _entries((), table):
             name = ".".join(keys)
             path = ("remedies", *keys)
@@ -197,21 +198,19 @@ class _Reader:
                 self.fail(path, f"{name} is no longer a remedy; {GONE[name]}")
             if name not in REGISTRY:
                 self.fail(path, f"no remedy {_shown(name)}{_nearest(name, REGISTRY)}")
-            line = self.line(path)
-            if name in chosen:
-                self.fail(path, f"{name} is already in line {chosen[name].line}")
-            self.conflicts(name, path, chosen.values())
-            chosen[name] = Chosen(name=name, options=self.options(name, path, value), line=line)
-        return tuple(chosen.values())
+            if name in self.lines:
+                self.fail(path, f"{name} is already in line {self.lines[name]}")
+            self.conflicts(name, path)
+            found.append(from_registry(name, self.options(name, path, value)))
+            self.lines[name] = self.line(path)
+        return tuple(found)
 
-    def conflicts(self, name: str, path: Keys, chosen: Iterable[Chosen]) -> None:
-        for other in chosen:
-            both = set(REGISTRY[name].targets) & set(REGISTRY[other.name].targets)
+    def conflicts(self, name: str, path: Keys) -> None:
+        for other, line in self.lines.items():
+            both = set(REGISTRY[name].targets) & set(REGISTRY[other].targets)
             if both:
                 what = ", ".join(sorted(both))
-                self.fail(
-                    path, f"{name} and {other.name} (line {other.line}) both set {what}; keep one of them"
-                )
+                self.fail(path, f"{name} and {other} (line {line}) both set {what}; keep one of them")
 
     def options(self, name: str, path: Keys, value: object) -> dict[str, Value]:
         if value is True:
@@ -298,7 +297,7 @@ def from_tuning(tuning: Tuning) -> Recipe:
     interval = None if tuning.interval is None else (tuning.interval[0], tuning.interval[1])
     return Recipe(
         match=match_of(job),
-        remedies=tuple(chosen(trial.remedy, trial.options) for trial in kept),
+        remedies=tuple(from_registry(trial.remedy, trial.options) for trial in kept),
         # Without an interval the speed-up was not confirmed by a closing run: no evidence.
         evidence=None
         if interval is None
@@ -330,15 +329,9 @@ def match_of(job: JobFacts | None) -> Match:
     return Match(script=glob.escape(Path(job.script).name) or None, device=job.recipe_device)
 
 
-def chosen(remedy: str, options: Mapping[str, object]) -> Chosen:
-    """A remedy with those of its options that a recipe can hold."""
-    values = {key: value for key, value in options.items() if isinstance(value, str | int | float | bool)}
-    return Chosen(name=remedy, options=values)
-
-
 def tables(recipe: Recipe) -> dict[str, dict[str, object]]:
     """What a recipe says beside its description, as the file has it: by table, what is there."""
-    remedies = {chosen.name: dict(chosen.options) or True for chosen in recipe.remedies}
+    remedies = {each.remedy: each.options or True for each in recipe.remedies}
     found: dict[str, dict[str, object]] = {
         "match": msgspec.to_builtins(recipe.match),
         "remedies": dict(remedies),

@@ -70,12 +70,10 @@ def misfits(recipe: Recipe, now: Here) -> list[str]:
     for chosen in recipe.remedies:
         threads = chosen.options.get("threads")
         if isinstance(threads, int) and now.cores is not None and threads > now.cores:
-            found.append(
-                f"line {chosen.line}: {chosen.name} asks for {threads} threads, and {now.cores} CPUs are here"
-            )
+            asks = f"{chosen.remedy} asks for {threads} threads, and {now.cores} CPUs are here"
+            found.append(f"line {recipe.lines[chosen.remedy]}: {asks}")
     for name, why in unavailable(recipe, now).items():
-        line = next(chosen.line for chosen in recipe.remedies if chosen.name == name)
-        found.append(f"line {line}: {name} is left out: {why}")
+        found.append(f"line {recipe.lines[name]}: {name} is left out: {why}")
     return found
 
 
@@ -83,15 +81,15 @@ def unavailable(recipe: Recipe, now: Here) -> dict[str, str]:
     """Remedies that can't be had here, whatever the job is, each with the reason."""
     found = {}
     for chosen in recipe.remedies:
-        remedy = REGISTRY[chosen.name]
+        remedy = REGISTRY[chosen.remedy]
         if "cuda" in remedy.needs and now.device == "cpu":
-            found[chosen.name] = "this machine has no GPU"
+            found[chosen.remedy] = "this machine has no GPU"
         elif remedy.environment is not None and now.environment is not None:
             begins_with = {**now.environment, **recipe.env}
             try:
                 remedy.environment(remedy.option_values(chosen.options), begins_with)
             except Refused as refused:
-                found[chosen.name] = str(refused)
+                found[chosen.remedy] = str(refused)
     return found
 
 
@@ -134,9 +132,9 @@ def plan(recipe: Recipe, left_out: Collection[str] = ()) -> dict[str, object]:
         "script": recipe.match.script,
         "class": recipe.numerics,
         "remedies": [
-            {"name": chosen.name, "options": dict(chosen.options)}
+            {"name": chosen.remedy, "options": dict(chosen.options)}
             for chosen in recipe.remedies
-            if chosen.name not in left_out
+            if chosen.remedy not in left_out
         ],
     }
 
@@ -145,8 +143,8 @@ def environment(recipe: Recipe, env: Mapping[str, str], left_out: Collection[str
     """Variables that the recipe, and its remedies, want the job to start with."""
     found = dict(recipe.env)
     for chosen in recipe.remedies:
-        remedy = REGISTRY[chosen.name]
-        if remedy.environment is not None and chosen.name not in left_out:
+        remedy = REGISTRY[chosen.remedy]
+        if remedy.environment is not None and chosen.remedy not in left_out:
             found |= remedy.environment(remedy.option_values(chosen.options), {**env, **found})
     return found
 
@@ -156,15 +154,12 @@ def live_remedies(recipe: Recipe) -> tuple[list[RemedyChoice], list[str]]:
     live: list[RemedyChoice] = []
     said: list[str] = []
     for chosen in recipe.remedies:
-        reach = REGISTRY[chosen.name].reach
-        if reach == "relaunch":
-            said.append(f"{chosen.name} is left out: it takes effect only when a run starts")
+        if chosen.reach == "relaunch":
+            said.append(f"{chosen.remedy} is left out: it takes effect only when a run starts")
             continue
-        live.append(
-            RemedyChoice(remedy=chosen.name, options=dict(chosen.options), most_class=recipe.numerics)
-        )
-        if reach == "next_epoch":
-            said.append(f"{chosen.name} takes effect from the next epoch on")
+        live.append(RemedyChoice(remedy=chosen.remedy, options=chosen.options, most_class=recipe.numerics))
+        if chosen.reach == "next_epoch":
+            said.append(f"{chosen.remedy} takes effect from the next epoch on")
     # Workers before what needs workers: the job takes one after the other.
     order = list(REGISTRY)
     live.sort(

@@ -67,6 +67,7 @@ from autobrrr.records.verdict_records import (
     Trend,
     Verdict,
     Where,
+    from_registry,
     how_sure,
     limit_words,
     limited_by,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -136,14 +136,44 @@ class Trend(Record, frozen=True, kw_only=True):
 
 
 class Advice(Record, frozen=True, kw_only=True):
+    """A remedy with its options, and what is expected of it.
+
+    The same with the same options is the same, whatever is expected of it.
+    """
+
     remedy: str
-    why: str
-    expected: float | None  # factor: 1.3 = 30 % more steps per second
+    why: str = ""
+    expected: float | None = None  # factor: 1.3 = 30 % more steps per second
     reach: Reach
     class_: ExactnessClass = msgspec.field(name="class")
     interval: TwoNumbers | None = None  # of `expected`, where it is an estimate under a prior
-    options: dict[str, int] = {}  # to try it with, where they are not its defaults
+    options: dict[str, object] = {}  # to try it with, where they are not its defaults
     at_best: bool = False  # always false: the class is what the remedy's form has
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Advice) and (self.remedy, self.options) == (other.remedy, other.options)
+
+    def __hash__(self) -> int:
+        return hash(self.remedy)
+
+    @property
+    def label(self) -> str:
+        return label(self.remedy, self.options)
+
+
+def label(remedy: str, options: Mapping[str, object]) -> str:
+    """`threads.intra_op(threads=1)`."""
+    inside = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"{remedy}({inside})" if inside else remedy
+
+
+def from_registry(remedy: str, options: Mapping[str, object] | None = None) -> Advice:
+    """A remedy as the registry has it."""
+    from autobrrr.agent.remedies.families import REGISTRY  # not for --help
+
+    row = REGISTRY[remedy]
+    reach, class_ = cast("Reach", row.reach), cast("ExactnessClass", row.cls)
+    return Advice(remedy=remedy, why=row.doc, reach=reach, class_=class_, options=dict(options or {}))
 
 
 class Verdict(Record, frozen=True, kw_only=True):

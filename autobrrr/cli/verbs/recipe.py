@@ -75,7 +75,7 @@ def _list(*, as_json: bool) -> None:
     lines, shown = [], []
     for name, file in recipe.shipped().items():
         found = recipe.load(file)
-        remedies = [chosen.name for chosen in found.remedies]
+        remedies = [chosen.remedy for chosen in found.remedies]
         unproven = [each for each in remedies if REGISTRY[each].unproven]
         lines.append(
             {"name": name, "description": found.description, "remedies": remedies, "unproven": unproven}

@@ -146,7 +146,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
         narrate(begun)
     return Order(
         plan=plan,
-        planned=tuple(each.name for each in loaded.remedies if each.name not in left_out),
+        planned=tuple(each.remedy for each in loaded.remedies if each.remedy not in left_out),
         command=recipe.with_flags(command, flags),
         variables=variables,
         evidence=loaded.evidence,

@@ -7,7 +7,7 @@ Among them edits of the script itself (`script_edits`, `ledger_edits`, `job_sett
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
-from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, ExactnessClass, Reach, Verdict
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Verdict, from_registry
 
 CHANGES: Final = "changes-training"
 MAY_COST: Final = (  # none knows how much
@@ -50,25 +50,19 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
         shown = worth and remedy.cls != CHANGES
         why = remedy_fit.why(name, measured) if fits or shown else None
         if why is not None:
+            known = from_registry(name, remedy_fit.options(name, measured))
+            gain = None if expected is None else round(expected, 3)
             found.append(
-                Advice(
-                    remedy=name,
-                    why=why,
-                    expected=None if expected is None else round(expected, 3),
-                    reach=cast(Reach, remedy.reach),
-                    class_=cast(ExactnessClass, remedy.cls),
-                    interval=_interval(name, measured),
-                    options=remedy_fit.options(name, measured),
-                )
+                msgspec.structs.replace(known, why=why, expected=gain, interval=_interval(name, measured))
             )
     certain = costly_settings(measured) + ledger_edits(measured)
     edits = [
-        Advice(remedy=edit.name, why=why, expected=None, reach="edit", class_=edit.cls)
+        Advice(remedy=edit.name, why=why, reach="edit", class_=edit.cls)
         for edit, why in needed_edits(measured)
     ]
     # Without a gain, and first: a switch that was left on, on which predictions rest, or memory that grows.
     first = [one for one in certain if one.expected is None and one.remedy not in MAY_COST]
-    rest = [one for one in certain if one not in first] + edits + found
+    rest = [one for one in certain if one.expected is not None or one.remedy in MAY_COST] + edits + found
     sure = [one.expected or 1.0 for one in rest if one.reach == "edit" and one.class_ != CHANGES]
     most = max(sure, default=1.0)
     own = most if most >= MEASURED_AT else HIGHEST

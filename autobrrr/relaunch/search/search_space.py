@@ -14,9 +14,9 @@ from typing import Literal
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
-from autobrrr.recipe import Chosen, Recipe
+from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Value
-from autobrrr.records import ExactnessClass
+from autobrrr.records import ExactnessClass, from_registry
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.tuner.candidate_space import widest
 
@@ -202,7 +202,7 @@ class Space:
         return Recipe(
             args=args,
             env=env,
-            remedies=tuple(Chosen(name=name, options=found) for name, found in options.items()),
+            remedies=tuple(from_registry(name, found) for name, found in options.items()),
         )
 
 

@@ -154,7 +154,7 @@ def with_recipe(given: TrialLaunch, found: recipe.Recipe) -> TrialLaunch:
         command=tuple(recipe.with_flags(list(given.command), found.args)),
         environment=env,
         plan=plan if found.remedies else None,
-        remedies=tuple(chosen.name for chosen in found.remedies),
+        remedies=tuple(chosen.remedy for chosen in found.remedies),
     )
 
 

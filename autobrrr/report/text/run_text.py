@@ -20,7 +20,7 @@ def begun_with(
     parts = [
         ("flags", " ".join(f"{flag} {value}" for flag, value in flags.items())),
         ("variables", " ".join(f"{name}={value}" for name, value in variables.items())),
-        ("remedies", ", ".join(each.name for each in chosen.remedies if each.name not in left_out)),
+        ("remedies", ", ".join(each.remedy for each in chosen.remedies if each.remedy not in left_out)),
     ]
     said = [f"{name} {what}" for name, what in parts if what]
     return f"recipe {chosen.source}: {'; '.join(said)}" if said else None

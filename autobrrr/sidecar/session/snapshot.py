@@ -19,8 +19,16 @@ from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.diagnosis.signals.busy_machine import contention
 from autobrrr.errors import AutobrrrError
-from autobrrr.recipe.recipe_contents import Value
-from autobrrr.records import Attach, Cost, Diagnosis, ExactnessClass, GpuSample, JobFacts, Tuning
+from autobrrr.records import (
+    Attach,
+    Cost,
+    Diagnosis,
+    ExactnessClass,
+    GpuSample,
+    JobFacts,
+    Tuning,
+    from_registry,
+)
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
@@ -119,9 +127,9 @@ def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts
     active = list(on)
     if not active:
         return None
-    chosen = tuple(recipe.chosen(each.remedy, each.options) for each in active)
+    chosen = tuple(from_registry(each.remedy, each.options) for each in active)
     kept = None if tuned is None else recipe.from_tuning(tuned)
-    if kept is not None and _by_name(kept.remedies) == _by_name(chosen):
+    if kept is not None and set(kept.remedies) == set(chosen):
         made = kept
     else:
         made = recipe.Recipe(match=recipe.match_of(facts), remedies=chosen)
@@ -165,7 +173,3 @@ def _remedies(
         for advice in judged.advice
         if advice.remedy not in listed
     ]
-
-
-def _by_name(remedies: Iterable[recipe.Chosen]) -> dict[str, dict[str, Value]]:
-    return {each.name: dict(each.options) for each in remedies}

@@ -9,6 +9,7 @@ import pytest
 from autobrrr import recipe
 from autobrrr.recipe.recipe_fit import Here
 from autobrrr.recipe.script_flags import known_flags, unknown_flags
+from autobrrr.records import from_registry
 
 PARSES = 'p.add_argument("--lr", "-l")\np.add_argument("--batch-size")\nargs = p.parse_args()\n'
 
@@ -84,7 +85,7 @@ def test_what_can_not_be_had_here_is_a_line_and_stays_out_of_the_plan() -> None:
 
 def test_a_remedy_that_the_recipe_s_own_variables_rule_out_is_left_out() -> None:
     name, text = "PYTORCH_CUDA_ALLOC_CONF", "garbage_collection_threshold:0.8"
-    found = recipe.Recipe(remedies=(recipe.Chosen(name="cuda.allocator"),), env={name: text})
+    found = recipe.Recipe(remedies=(from_registry("cuda.allocator"),), env={name: text})
     left_out = recipe.unavailable(found, recipe.Here(device="cuda", environment={}))
     assert left_out == {"cuda.allocator": f"{name} is set to {text} already"}
     assert recipe.environment(found, {}, left_out) == {name: text}

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from autobrrr import recipe
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import EXIT_USAGE, UsageError
-from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
+from autobrrr.recipe.recipe_contents import Match, Measured, Recipe
 from autobrrr.recipe.recipe_schema import json_schema, template
+from autobrrr.records import from_registry
 
 FULL = """\
 schema = 1
@@ -55,10 +56,10 @@ def test_a_full_recipe_gives_what_it_says() -> None:
     found = recipe.parse(FULL)
     assert found.match == Match(script="train.py")
     assert found.remedies == (
-        Chosen(name="optimizer.fused"),
-        Chosen(name="threads.intra_op", options={"threads": 1}),
+        from_registry("optimizer.fused"),
+        from_registry("threads.intra_op", {"threads": 1}),
     )
-    assert [chosen.line for chosen in found.remedies] == [5, 6]
+    assert [*found.lines.values()] == [5, 6]
     assert found.args == {"--num-workers": 2}
     assert found.evidence == Measured(
         speedup=1.58, interval=(1.52, 1.63), host_peak_bytes=9e8, measured_on="2 cores, torch 2.13.0"
@@ -175,9 +176,7 @@ recipes = st.builds(
         device=st.sampled_from([None, "cpu", "cuda"]),
         torch=st.sampled_from([None, ">=2.1", ">=2.4,<3", "==2.13.*"]),
     ),
-    remedies=chosen.map(
-        lambda some: tuple(Chosen(name=k, options=v) for k, v in some.items() if v is not None)
-    ),
+    remedies=chosen.map(lambda some: tuple(from_registry(k, v) for k, v in some.items() if v is not None)),
     args=st.dictionaries(
         st.sampled_from(["--lr", "-b", "--a.b"]), st.booleans() | st.integers(-9, 9) | st.just('"\n')
     ),
@@ -204,7 +203,7 @@ def test_the_template_is_valid_and_names_every_remedy() -> None:
     lines = template().splitlines()
     for name in REGISTRY:
         line = next(line for line in lines if line.startswith(f'# "{name}"'))
-        assert recipe.parse(f"schema = 1\n[remedies]\n{line[2:]}").remedies[0].name == name
+        assert recipe.parse(f"schema = 1\n[remedies]\n{line[2:]}").remedies[0].remedy == name
 
 
 def test_the_schema_knows_every_remedy_and_option() -> None:

@@ -42,7 +42,7 @@ def test_a_tuning_becomes_a_recipe_with_its_evidence(monkeypatch: pytest.MonkeyP
     )
     tuning = tune(job, settings=TuneSettings(budget_ns=20_000_000_000))
     made = recipe.from_tuning(tuning)
-    assert {chosen.name: dict(chosen.options) for chosen in made.remedies} == {
+    assert {chosen.remedy: chosen.options for chosen in made.remedies} == {
         "optimizer.fused": {},
         "threads.intra_op": {"threads": 1},
     }

@@ -34,7 +34,7 @@ EXAMPLES: list[Event] = [
 @pytest.mark.parametrize("record", EXAMPLES, ids=lambda record: type(record).__name__)
 def test_what_is_sent_is_what_is_read(record: Event) -> None:
     sent = msgspec.json.decode(msgspec.json.encode(event_of(record)))
-    assert from_event(sent) == record
+    assert msgspec.to_builtins(from_event(sent)) == msgspec.to_builtins(record)
 
 
 def test_every_event_has_an_example_here() -> None:
@@ -72,7 +72,7 @@ def test_an_event_that_breaks_its_promise_raises() -> None:
 def test_an_entry_is_read_as_what_was_written() -> None:
     for record in (tui.snapshot(), tui.details(), tui.trial(), tui.tuned(), ActivityLine(text="x")):
         body = msgspec.json.decode(msgspec.json.encode(record))
-        assert from_entry(entry_of(record), body) == record
+        assert msgspec.to_builtins(from_entry(entry_of(record), body)) == body
     assert entry_of(Reverted(remedy="gc.freeze", why="x")) == "guard"
     assert entry_of(ActivityLine(text="x")) == "activity"
     assert set(ENTRIES) >= {"note", "history", "verdict", "ended"}

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from autobrrr.recipe import Recipe
-from autobrrr.recipe.recipe_contents import Chosen, Measured
+from autobrrr.recipe.recipe_contents import Measured
 from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, NoClaim, Reach, Tuning
 from autobrrr.records.busy_words import decide_words
 from autobrrr.report.next_step import (
@@ -175,7 +175,7 @@ def test_checks_lead_to_what_mends_the_first(
 
 
 def test_a_run_says_what_it_begins_with() -> None:
-    chosen = Recipe(source="fast.toml", remedies=(Chosen(name="gc.freeze"),))
+    chosen = Recipe(source="fast.toml", remedies=(advice("gc.freeze", "live"),))
     said = begun_with(chosen, {"--batch-size": 32}, {"OMP_NUM_THREADS": "1"})
     assert said == "recipe fast.toml: flags --batch-size 32; variables OMP_NUM_THREADS=1; remedies gc.freeze"
     assert begun_with(Recipe(), {}, {}) is None

@@ -69,7 +69,7 @@ def test_the_page_says_how_to_start_with_what_was_kept_and_leaves_nothing_to_fil
     held = re.search(r"<pre>(schema = 1.*?)</pre>", shown, re.DOTALL)
     assert (held is None) == (file is not None)
     if held is not None:
-        assert [each.name for each in recipe.parse(held[1]).remedies] == ["optimizer.fused"]
+        assert [each.remedy for each in recipe.parse(held[1]).remedies] == ["optimizer.fused"]
         assert "cores" not in held[1]
 
 

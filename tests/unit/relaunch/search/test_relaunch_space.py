@@ -239,7 +239,7 @@ def test_a_point_is_a_recipe_of_what_differs_from_the_command() -> None:
     recipe = space.recipe((1, 0, 1, 1))
     assert dict(recipe.args) == {"--num-workers": 1}
     assert dict(recipe.env) == {"OMP_NUM_THREADS": "1"}
-    assert [(each.name, dict(each.options)) for each in recipe.remedies] == [
+    assert [(each.remedy, each.options) for each in recipe.remedies] == [
         ("gc.freeze", {}),
         ("threads.intra_op", {"threads": 1}),
     ]
@@ -254,7 +254,7 @@ def test_an_option_that_is_false_is_not_a_remedy_that_is_off() -> None:
         "compile.default.dynamic=False",
     ]
     chosen = [space.recipe(point).remedies for point in space.points()]
-    assert [[(each.name, dict(each.options)) for each in found] for found in chosen] == [
+    assert [[(each.remedy, each.options) for each in found] for found in chosen] == [
         [("compile.default", {"dynamic": True})],
         [("compile.default", {"dynamic": False})],
     ]
