@@ -17,7 +17,7 @@ from pathlib import Path
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused
 from autobrrr.recipe.recipe_contents import Recipe
-from autobrrr.records.wire_answers import RemedyChoice
+from autobrrr.records import Advice
 
 LONGEST_VERSIONS = 200  # characters
 
@@ -149,22 +149,20 @@ def environment(recipe: Recipe, env: Mapping[str, str], left_out: Collection[str
     return found
 
 
-def live_remedies(recipe: Recipe) -> tuple[list[RemedyChoice], list[str]]:
+def live_remedies(recipe: Recipe) -> tuple[list[Advice], list[str]]:
     """What can be switched on in a job that runs, and a line for each thing that can't, or not at once."""
-    live: list[RemedyChoice] = []
+    live: list[Advice] = []
     said: list[str] = []
     for chosen in recipe.remedies:
         if chosen.reach == "relaunch":
             said.append(f"{chosen.remedy} is left out: it takes effect only when a run starts")
             continue
-        live.append(RemedyChoice(remedy=chosen.remedy, options=chosen.options, most_class=recipe.numerics))
+        live.append(chosen)
         if chosen.reach == "next_epoch":
             said.append(f"{chosen.remedy} takes effect from the next epoch on")
     # Workers before what needs workers: the job takes one after the other.
     order = list(REGISTRY)
-    live.sort(
-        key=lambda each: order.index(each.remedy) if REGISTRY[each.remedy].reach == "next_epoch" else -1
-    )
+    live.sort(key=lambda each: order.index(each.remedy) if each.reach == "next_epoch" else -1)
     said += [f"{flag} is left out: flags take effect only when a run starts" for flag in recipe.args]
     said += [f"{name} is left out: variables take effect only when a run starts" for name in recipe.env]
     return live, said

@@ -11,16 +11,10 @@ from msgspec import Meta
 
 from autobrrr.records.agent_records import CollectiveWaits
 from autobrrr.records.rank_records import RanksCompared
-from autobrrr.records.record_base import Record
+from autobrrr.records.record_base import ExactnessClass, Record
 from autobrrr.records.session_records import Diagnosis
-from autobrrr.records.wire_answers import (
-    Details,
-    LogTail,
-    RemedyChoice,
-    RemedyOutcome,
-    SessionEnding,
-    SessionFacts,
-)
+from autobrrr.records.verdict_records import Advice
+from autobrrr.records.wire_answers import Details, LogTail, RemedyOutcome, SessionEnding, SessionFacts
 
 A = TypeVar("A")
 Count = Annotated[int, Meta(ge=0)]
@@ -108,7 +102,8 @@ class ApplyRemedies(Request[list[RemedyOutcome]], frozen=True, tag="apply"):
 
     patience_s: ClassVar[float] = BOUNDARY_S
     changes_job: ClassVar[bool] = True
-    remedies: list[RemedyChoice]
+    remedies: list[Advice]
+    most_class: ExactnessClass | None = None  # the widest that they may have
 
 
 class UndoRemedy(Request[str | None], frozen=True, tag="undo"):

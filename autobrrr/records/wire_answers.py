@@ -117,14 +117,6 @@ class StepHistory(Record, frozen=True, kw_only=True):
     slow: list[SlowStep] = []
 
 
-class RemedyChoice(Record, frozen=True, kw_only=True):
-    """A remedy with its options, as it is asked for; `most_class` is the widest class it may have."""
-
-    remedy: str
-    options: dict[str, object] = {}
-    most_class: ExactnessClass | None = None
-
-
 class ActiveRemedy(Record, frozen=True, kw_only=True):
     """A remedy that is on; `token` undoes it."""
 

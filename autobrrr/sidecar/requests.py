@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ from autobrrr.agent.remedies.registry import up_to
 from autobrrr.agent.wire.framing import BadFrame, Closed
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.readable import cleaned
+from autobrrr.records import Advice
 from autobrrr.records.events import Event, SessionOver, event_of
 from autobrrr.records.record_base import as_record
 from autobrrr.records.session_requests import (
@@ -40,7 +41,7 @@ from autobrrr.records.session_requests import (
     TuneRequest,
     UndoRemedy,
 )
-from autobrrr.records.wire_answers import LogTail, RemedyChoice, RemedyOutcome, SessionFacts
+from autobrrr.records.wire_answers import LogTail, RemedyOutcome, SessionFacts
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
@@ -217,9 +218,9 @@ class Service:
                 return LATER
             case TellCompared(found=found):
                 session.take_comparison(found)
-            case ApplyRemedies(remedies=remedies):
+            case ApplyRemedies(remedies=remedies, most_class=most_class):
                 client.owner = True
-                return self._apply(list(remedies), reply)
+                return self._apply(list(remedies), None if most_class is None else up_to(most_class), reply)
             case UndoRemedy(token=token):
                 session.active.undo(token, lambda done: reply.done(done.why))
                 return LATER
@@ -235,7 +236,7 @@ class Service:
                 self._tuning.hold(what == "pause")
         return None
 
-    def _apply(self, remedies: list[RemedyChoice], reply: Reply) -> object:
+    def _apply(self, remedies: list[Advice], allowed: Sequence[str] | None, reply: Reply) -> object:
         outcome: list[RemedyOutcome] = []
 
         def go_on() -> None:
@@ -252,7 +253,6 @@ class Service:
                 outcome.append(done)
                 go_on()
 
-            allowed = None if choice.most_class is None else up_to(choice.most_class)
             options = {name: cleaned(value, str) for name, value in choice.options.items()}
             self._session.active.apply(choice.remedy, options, switched, allowed)
 

@@ -26,7 +26,7 @@ from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGo
 from autobrrr.machine import procfs
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.records.session_requests import ApplyRemedies, TakeSnapshot
-from autobrrr.records.wire_answers import RemedyChoice, SessionEnding
+from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.report.text.verdict_text import live_line
 from autobrrr.sidecar.process.session_options import SessionOptions
 
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.web is not None:
         return serve(_words_of(args), args.web)
     door.go_through(pid, narrate)
-    remedies = live_remedies(args.recipe, pid) if args.recipe else []
+    wanted = live_remedies(args.recipe, pid) if args.recipe else ApplyRemedies([])
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
     ranks = ranks_of(pid)
     for asked, given in (("--metrics takes", args.metrics), ("--recipe applies remedies to", args.recipe)):
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             say_failures(outcome)
         for client in outcome.done.values():
             client.close()  # the screen finds them among the sessions
-        code = _on_screen(next(iter(outcome.done), pid), options, remedies, args.for_s)
+        code = _on_screen(next(iter(outcome.done), pid), options, wanted, args.for_s)
         if ranks.launched:
             NARRATOR.next_step(f"autobrrr detach {pid}   (ends the sessions of all ranks)")
         return outcome.exit_code(code)
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         if ranks.launched:
             compare_sessions(list(clients), args.for_s, narrate)
         else:
-            _begin(clients[pid], remedies, narrate)
+            _begin(clients[pid], wanted, narrate)
         interrupted = _watch(outcome, args, ranks)
     finally:
         for rank, client in clients.items():
@@ -108,11 +108,10 @@ def run(args: argparse.Namespace) -> int:
     return outcome.exit_code(_farewell(pid, endings, interrupted, ends_with_us))
 
 
-def _begin(client: Client, remedies: list[RemedyChoice], say: Callable[[str], None]) -> None:
+def _begin(client: Client, wanted: ApplyRemedies, say: Callable[[str], None]) -> None:
     if client.facts.metrics is not None:
         say(f"metrics: {client.facts.metrics}")
-    if remedies:
-        _switch_on(client, remedies, say)
+    _switch_on(client, wanted, say)
 
 
 def _watch(outcome: RanksOutcome[Client], args: argparse.Namespace, ranks: JobRanks) -> bool:
@@ -170,14 +169,14 @@ def _watch(outcome: RanksOutcome[Client], args: argparse.Namespace, ranks: JobRa
 def _on_screen(
     pid: int,
     options: SessionOptions,
-    remedies: list[RemedyChoice],
+    wanted: ApplyRemedies,
     for_s: float | None,
 ) -> int:
     """The same in the terminal UI."""
 
     def opened(on_wait: Callable[[str], None]) -> Client:
         client = open_session(pid, options, on_wait)
-        _begin(client, remedies, on_wait)
+        _begin(client, wanted, on_wait)
         return client
 
     from autobrrr_tui.app import show  # not for --help
@@ -217,7 +216,7 @@ def _farewell(
     return EXIT_INTERRUPTED if interrupted else EXIT_DONE
 
 
-def live_remedies(path: str, pid: int) -> list[RemedyChoice]:
+def live_remedies(path: str, pid: int) -> ApplyRemedies:
     """The remedies of a recipe that a running job can take; the others are named.
 
     Raises:
@@ -233,20 +232,21 @@ def live_remedies(path: str, pid: int) -> list[RemedyChoice]:
     version = None if torch is None or torch.version is None else str(torch.version)
     for line in (*recipe.misfits(loaded, replace(here, torch=version)), *left_out):
         narrate(f"recipe: {line}")
-    return live
+    return ApplyRemedies(live, loaded.numerics)
 
 
-def _switch_on(client: Client, remedies: list[RemedyChoice], say: Callable[[str], None]) -> None:
+def _switch_on(client: Client, wanted: ApplyRemedies, say: Callable[[str], None]) -> None:
     """Apply what a recipe names; a remedy whose object the loop has not shown yet is tried again."""
-    waiting, until_s = remedies, time.monotonic() + MEETING_S
-    while waiting:
-        outcomes = client.ask(ApplyRemedies(waiting))
+    until_s = time.monotonic() + MEETING_S
+    while wanted.remedies:
+        outcomes = client.ask(wanted)
         patient = time.monotonic() < until_s
         early = {each.remedy for each in outcomes if patient and each.code == "not_met"}
         for each in outcomes:
             if each.remedy not in early:
                 outcome = "applied" if each.why is None else f"not applied: {each.why}"
                 say(f"recipe: {each.remedy} is {outcome}")
-        waiting = [each for each in waiting if each.remedy in early]
+        waiting = [each for each in wanted.remedies if each.remedy in early]
+        wanted = msgspec.structs.replace(wanted, remedies=waiting)
         if waiting:
             time.sleep(MEETING_EVERY_S)

@@ -16,6 +16,7 @@ from autobrrr.client import session_client
 from autobrrr.client.session_client import Client, left_behind, open_session, tell_about_joined
 from autobrrr.errors import CannotAttach
 from autobrrr.readable import Foreign
+from autobrrr.records import from_registry
 from autobrrr.records.session_requests import OwnSession
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -113,11 +114,12 @@ def test_a_recipe_is_held_against_the_torch_of_the_job_that_it_is_applied_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "r.toml"
-    file.write_text('schema = 1\n[match]\ntorch = "<2"\n[remedies]\n"gc.freeze" = {}\n')
+    file.write_text('schema = 1\nnumerics.class = "bitwise"\nmatch.torch = "<2"\nremedies.gc.freeze = {}\n')
     for version, said in (("1.13.1", False), ("2.1.0", True), (None, False)):
         torch = version and job_roles.TorchFiles(folder=Foreign("/site/torch"), version=Foreign(version))
         monkeypatch.setattr(job_roles, "torch_of", lambda pid, torch=torch: torch)
-        assert [each.remedy for each in attach.live_remedies(str(file), os.getpid())] == ["gc.freeze"]
+        wanted = attach.live_remedies(str(file), os.getpid())
+        assert (wanted.remedies, wanted.most_class) == ([from_registry("gc.freeze")], "bitwise")
         assert (f"it is for torch <2, this is {version}" in capsys.readouterr().err) is said
 
 

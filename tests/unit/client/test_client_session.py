@@ -10,9 +10,8 @@ import pytest
 from autobrrr.client import session_client
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.records import Diagnosis, Trial, TuneProgress
+from autobrrr.records import Advice, Diagnosis, Trial, TuneProgress, from_registry
 from autobrrr.records.session_requests import ApplyRemedies, Measure, Request, TakeSnapshot, TuneRequest
-from autobrrr.records.wire_answers import RemedyChoice
 from support.judged.verdicts import OVERHEAD
 from support.sessions.client import Session
 from support.sessions.service import RESULT, TRIAL
@@ -106,17 +105,13 @@ def test_an_answer_of_another_version_is_refused_and_not_guessed(session: Sessio
 
 def test_remedies_are_applied_with_their_outcomes(session: Session) -> None:
     session.answer([{"remedy": "gc.freeze", "why": None, "token": 1}, {"remedy": "x", "why": "refused"}])
-    remedies = [
-        RemedyChoice(remedy="gc.freeze"),
-        RemedyChoice(remedy="x", options={"n": 1}, most_class="rounding"),
-    ]
-    outcomes = Client(session.theirs).ask(ApplyRemedies(remedies))
+    other = Advice(remedy="x", reach="live", class_="stream", options={"n": 1})
+    remedies = [from_registry("gc.freeze"), other]
+    outcomes = Client(session.theirs).ask(ApplyRemedies(remedies, "rounding"))
     assert [(each.remedy, each.why) for each in outcomes] == [("gc.freeze", None), ("x", "refused")]
     session.asked()
-    assert session.asked()["remedies"] == [
-        {"remedy": "gc.freeze", "options": {}, "most_class": None},
-        {"remedy": "x", "options": {"n": 1}, "most_class": "rounding"},
-    ]
+    asked = session.asked()
+    assert (asked["remedies"], asked["most_class"]) == (msgspec.to_builtins(remedies), "rounding")
 
 
 def test_a_tuning_reports_as_it_goes_and_returns_its_result(session: Session) -> None:

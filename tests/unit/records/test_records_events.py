@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.records import Reverted, TuneProgress
+from autobrrr.records import Advice, Reverted, TuneProgress
 from autobrrr.records.events import (
     ENTRIES,
     EVENTS,
@@ -17,9 +17,10 @@ from autobrrr.records.events import (
     from_event,
 )
 from autobrrr.records.record_base import as_record
-from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, SessionEnding, TuneFailed
+from autobrrr.records.wire_answers import ActivityLine, RemedyOutcome, SessionEnding, TuneFailed
 from support.screens import tui
 
+ASKED = {"remedy": "a", "reach": "live", "class": "bitwise"}
 EXAMPLES: list[Event] = [
     tui.snapshot(),
     ActivityLine(text="tracing 6 steps"),
@@ -81,10 +82,10 @@ def test_an_entry_is_read_as_what_was_written() -> None:
 @pytest.mark.parametrize(
     ("raw", "kind"),
     [
-        ({"remedy": "\ud800"}, RemedyChoice),
-        ({"remedy": "a", "options": {"b": "\udcff"}}, RemedyChoice),
-        ({"remedy": "a", "options": {"\udcff": 1}}, RemedyChoice),
-        ([{"remedy": "\udfff"}], list[RemedyChoice]),
+        ({"remedy": "\ud800"}, RemedyOutcome),
+        ({**ASKED, "options": {"b": "\udcff"}}, Advice),
+        ({**ASKED, "options": {"\udcff": 1}}, Advice),
+        ([{"remedy": "\udfff"}], list[RemedyOutcome]),
     ],
 )
 def test_what_can_not_be_written_again_is_no_record(raw: object, kind: type[object]) -> None:

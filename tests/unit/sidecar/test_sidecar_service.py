@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, encode
-from autobrrr.records import Diagnosis
+from autobrrr.records import Diagnosis, from_registry
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, LogTail, RemedyOutcome, SessionEnding, SessionFacts
@@ -133,8 +133,8 @@ def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
 def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     office: Office, guest: Guest
 ) -> None:
-    wanted = [{"remedy": "optimizer.fused"}, {"remedy": "gc.freeze", "most_class": "rounding"}]
-    guest.send(encode({"do": "apply", "id": 5, "remedies": wanted}))
+    wanted = [msgspec.to_builtins(from_registry(name)) for name in ("optimizer.fused", "gc.freeze")]
+    guest.send(encode({"do": "apply", "id": 5, "remedies": wanted, "most_class": "rounding"}))
     assert guest.hears_nothing()
     office.agent.answer("apply", ok=False, why="refused: no optimizer", code="not_met")
     assert office.agent.commands[-1] == (
@@ -152,7 +152,7 @@ def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
 def test_remedies_that_are_still_to_come_when_a_tuning_begins_are_left_out(
     office: Office, guest: Guest
 ) -> None:
-    remedies = [{"remedy": "gc.freeze"}, {"remedy": "optimizer.fused"}]
+    remedies = [msgspec.to_builtins(from_registry(name)) for name in ("gc.freeze", "optimizer.fused")]
     guest.send(encode({"do": "apply", "id": 9, "remedies": remedies}))
     assert office.session.begin_tuning() is None
     office.agent.answer("apply", token=1, arm=1, seq=5)

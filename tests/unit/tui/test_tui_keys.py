@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from autobrrr.diagnosis.glossary import EXPLANATIONS
+from autobrrr.records import from_registry
 from autobrrr.records.record_base import Limit, Regime
 from autobrrr.records.session_requests import (
     ApplyRemedies,
@@ -20,7 +21,7 @@ from autobrrr.records.session_requests import (
     TuneRequest,
     UndoRemedy,
 )
-from autobrrr.records.wire_answers import ActiveRemedy, RemedyChoice
+from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.report.page_text import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.list_screen import MODES
@@ -37,7 +38,7 @@ DARING = msgspec.structs.replace(
 
 
 def applied(remedy: str) -> ApplyRemedies:
-    return ApplyRemedies([RemedyChoice(remedy=remedy)])
+    return ApplyRemedies([from_registry(remedy)])
 
 
 def after(view: View, *keys: str, **options: Any) -> tui.FakeSource:

@@ -11,9 +11,8 @@ from textual.binding import Binding
 from textual.message import Message
 
 from autobrrr.client.session_client import Client
-from autobrrr.records import verdict_line
+from autobrrr.records import Advice, verdict_line
 from autobrrr.records.session_requests import ApplyRemedies, Measure, SteerTuning, TuneRequest, UndoRemedy
-from autobrrr.records.wire_answers import RemedyChoice
 from autobrrr.report.page_text import detail_cells, details
 from autobrrr.report.pages.tuning_parts import label
 from autobrrr.report.text_rows import BLANK, Row, clipped, piece, row
@@ -159,7 +158,9 @@ class SessionScreen(ListScreen):
         if line is None or why:
             self.tell(why)
             return
-        work = partial(_apply, RemedyChoice(remedy=line.remedy.remedy, options=line.remedy.options))
+        known = line.remedy
+        asked = Advice(remedy=known.remedy, reach=known.reach, class_=known.class_, options=known.options)
+        work = partial(_apply, asked)
         if line.class_tone == "warn":
             class_ = line.remedy.class_
             does = "draws other random numbers" if class_ == "stream" else "changes the training"
@@ -287,7 +288,7 @@ class SessionScreen(ListScreen):
         return tuning_pane.note(line, width) if line is not None and not detail_cells(width) else ()
 
 
-def _apply(remedy: RemedyChoice, client: Client) -> str:
+def _apply(remedy: Advice, client: Client) -> str:
     (outcome,) = client.ask(ApplyRemedies([remedy]))
     return f"{remedy.remedy} is {'on' if outcome.why is None else f'not on: {outcome.why}'}"
 
