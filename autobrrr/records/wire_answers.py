@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from autobrrr.agent.remedies.registry import RefusalCode
-from autobrrr.records import ExactnessClass, OpTime, Reach, Record, TuneProgress, Tuning
+from autobrrr.records import Advice, ExactnessClass, OpTime, Reach, Record, TuneProgress, Tuning
 
 
 class SessionFacts(Record, frozen=True, kw_only=True):
@@ -31,7 +31,6 @@ class RemedyOutcome(Record, frozen=True, kw_only=True):
     code: RefusalCode | None = None  # of the refusal
     token: int | None = None
     seq: int | None = None  # first step with (or without) the remedy
-    class_: str | None = msgspec.field(name="class", default=None)
     log: str = ""  # where ranks that switch together share what they agree on
     host_peak_bytes: int | None = None  # of a revert: while the remedy was on
     device_peak_bytes: int | None = None
@@ -117,14 +116,10 @@ class StepHistory(Record, frozen=True, kw_only=True):
     slow: list[SlowStep] = []
 
 
-class ActiveRemedy(Record, frozen=True, kw_only=True):
+class ActiveRemedy(Advice, frozen=True, kw_only=True):
     """A remedy that is on; `token` undoes it."""
 
     token: int
-    remedy: str
-    options: dict[str, object] = {}
-    class_: str | None = msgspec.field(name="class", default=None)  # exactness class on this job
-    reach: str = "live"
     planned: bool = False  # of the recipe that the job was started with
 
     @property

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 
+from autobrrr.records import Advice
+from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.tuner.ab_blocks import LongBlocks
-from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 
-Arm = tuple[Choice, ...]
+Arm = tuple[Advice, ...]
 SWITCH_ATTEMPTS = 3
-NONE_ON: Mapping[Choice, int] = MappingProxyType({})
 
 
 class ArmSwitch:
     """The remedies of one job.
 
     Args:
-        on: Remedies that are on already, oldest first, with their tokens.
+        on: Remedies that are on already, oldest first.
     """
 
-    def __init__(self, bench: JobUnderTest, on: Mapping[Choice, int] = NONE_ON) -> None:
+    def __init__(self, bench: JobUnderTest, on: Iterable[ActiveRemedy] = ()) -> None:
         self._bench = bench
-        self._on = dict(on)
-        self.lost: dict[Choice, str] = {}
+        self._on: dict[Advice, int] = {each: each.token for each in on}
+        self.lost: dict[Advice, str] = {}
         self.usual = LongBlocks()
-        self.warm = set(on)  # have been on for some steps
+        self.warm = set(self._on)  # have been on for some steps
 
     @property
     def active(self) -> Arm:
@@ -60,7 +59,7 @@ class ArmSwitch:
             raise NotApplied("; ".join(map(str, refusals)), refusals[0].code)
         return (self._bench.next_seq(), False) if seq is None else (seq, True)
 
-    def hold(self, arm: Arm) -> dict[Choice, str]:
+    def hold(self, arm: Arm) -> dict[Advice, str]:
         """Bring the job under an arm, less what goes off by itself or is refused.
 
         Returns:
@@ -69,7 +68,7 @@ class ArmSwitch:
         Raises:
             RemedyLost: a remedy can't be switched.
         """
-        gone: dict[Choice, str] = {}
+        gone: dict[Advice, str] = {}
         for _ in range(SWITCH_ATTEMPTS):
             gone |= {each: f"lost: {self.lost[each]}" for each in arm if each in self.lost}
             try:
@@ -83,8 +82,8 @@ class ArmSwitch:
                 gone |= {each: refusal for each in arm if each not in (*self._on, *gone)}
         raise RemedyLost(why)
 
-    def _apply(self, choice: Choice) -> int:
-        self._on[choice], seq = self._bench.apply(choice.remedy, choice.settings)
+    def _apply(self, choice: Advice) -> int:
+        self._on[choice], seq = self._bench.apply(choice.remedy, choice.options)
         self.lost.pop(choice, None)
         return seq
 

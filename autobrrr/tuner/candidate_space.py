@@ -7,55 +7,22 @@ Out: candidates, the most promising first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import cast
+
+import msgspec
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import CLASSES, Remedy, up_to
 from autobrrr.diagnosis.advice.advice import treated_regimes
 from autobrrr.errors import UsageError
 from autobrrr.readable import nearest
-from autobrrr.records import Advice, ExactnessClass, JobFacts, Verdict
+from autobrrr.records import Advice, ExactnessClass, JobFacts, Verdict, from_registry
 
 MOST_THREAD_COUNTS = 4
 USUAL_GAIN = 1.01  # of what the diagnosis predicts nothing for, over all jobs
 UNPROVEN = "unproven"
 USUAL_ORDER = ("threads.intra_op", "optimizer.fused", "optimizer.foreach")
 """Where the diagnosis predicts nothing: what is decided soonest, or includes the next, first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A remedy with its options, and what the diagnosis expects of it, which makes no other choice of it."""
-
-    remedy: str
-    options: tuple[tuple[str, object], ...] = ()
-    predicted: float | None = field(default=None, compare=False)  # factor on speed
-    interval: tuple[float, ...] | None = field(default=None, compare=False)  # of that, if an estimate
-
-    @property
-    def label(self) -> str:
-        """For people and for the study: `threads.intra_op(threads=1)`."""
-        inside = ", ".join(f"{name}={value}" for name, value in self.options)
-        return f"{self.remedy}({inside})" if inside else self.remedy
-
-    @property
-    def listed(self) -> Remedy:
-        """What the registry says of the remedy."""
-        return REGISTRY[self.remedy]
-
-    @property
-    def cls(self) -> ExactnessClass:
-        """What it does to the numbers of a job."""
-        return cast("ExactnessClass", self.listed.cls)
-
-    @property
-    def settings(self) -> dict[str, object]:
-        return dict(self.options)
-
-    def conflicts(self, other: Choice) -> bool:
-        """This one can't come on while the other is on, for it sets what that one sets or needs steady."""
-        return self.remedy == other.remedy or bool(self.listed.disturbs(other.listed))
 
 
 def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
@@ -98,6 +65,11 @@ def check_names(only: Sequence[str]) -> None:
             )
 
 
+def conflicts(choice: Advice, other: Advice) -> bool:
+    """It can't come on while the other is on, for it sets what that one sets or needs steady."""
+    return choice.remedy == other.remedy or bool(REGISTRY[choice.remedy].disturbs(REGISTRY[other.remedy]))
+
+
 def widest(classes: Sequence[ExactnessClass]) -> ExactnessClass:
     """The class of all together; bitwise for none."""
     return max(classes, key=CLASSES.index, default="bitwise")
@@ -111,7 +83,7 @@ def candidates(
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
     unproven: bool = False,
-) -> list[Choice]:
+) -> list[Advice]:
     """Live remedies that the user allows, ordered as they are advised, then by the verdict.
 
     Raises:
@@ -122,17 +94,17 @@ def candidates(
     predicted = {name for name, each in advice.items() if each.expected is not None}
     treated: frozenset[str] = frozenset() if verdict is None else treated_regimes(verdict)
     found = [
-        _expected(choice, advice.get(remedy.name))
+        choice
         for remedy in REGISTRY.values()
         if _may_be_tried(remedy, allowed, only, unproven)
         and (remedy.name in predicted or remedy.name in only or not remedy.only_predicted)
         for choice in _choices(remedy, facts, cores, advice.get(remedy.name))
     ]
 
-    def promise(choice: Choice) -> tuple[float, bool, float, bool, int]:
-        remedy = choice.listed
+    def promise(choice: Advice) -> tuple[float, bool, float, bool, int]:
+        remedy = REGISTRY[choice.remedy]
         # Rare long steps take long to see: such a remedy comes last among equals. So does a dear one.
-        gain = choice.predicted or USUAL_GAIN
+        gain = choice.expected or USUAL_GAIN
         usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
         if _adds_threads(choice, facts):
             usual = len(USUAL_ORDER) + 1
@@ -147,7 +119,7 @@ def unasked(
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
     unproven: bool = False,
-) -> list[tuple[Choice, str]]:
+) -> list[tuple[Advice, str]]:
     """What is asked for by name, or advised for the running job, and not tried; with the reason.
 
     A live remedy has to be predicted to gain. A loader setting is advised only where the job waits for data.
@@ -167,20 +139,13 @@ def unasked(
         if remedy.cls in allowed:
             asked = f"--allow {UNPROVEN}" if remedy.unproven else f"--only {name}"
             why = f"not tried unasked; {asked} tries it"
-        found.append((_expected(Choice(remedy=name), advice.get(name)), why))
+        found.append((msgspec.structs.replace(advice.get(name) or from_registry(name), options={}), why))
     return found
 
 
-def _expected(choice: Choice, advice: Advice | None) -> Choice:
-    if advice is None:
-        return choice
-    interval = None if advice.interval is None else tuple(advice.interval)
-    return replace(choice, predicted=advice.expected, interval=interval)
-
-
-def _adds_threads(choice: Choice, facts: JobFacts) -> bool:
+def _adds_threads(choice: Advice, facts: JobFacts) -> bool:
     """Where others run on the CPUs that it would take, each step waits for them: a dear trial."""
-    threads = choice.settings.get("threads")
+    threads = choice.options.get("threads")
     return isinstance(threads, int) and facts.threads is not None and threads > facts.threads
 
 
@@ -200,20 +165,22 @@ def _may_be_tried(
     )
 
 
-def _choices(remedy: Remedy, facts: JobFacts, cores: int | None, advice: Advice | None) -> list[Choice]:
-    if advice is not None and advice.options:
-        return [Choice(remedy=remedy.name, options=tuple(advice.options.items()))]
-    if remedy.name != "threads.intra_op":
+def _choices(remedy: Remedy, facts: JobFacts, cores: int | None, advised: Advice | None) -> list[Advice]:
+    options: list[dict[str, object]]
+    if advised is not None and advised.options:
+        options = [advised.options]
+    elif remedy.name == "threads.intra_op":
+        options = [{"threads": count} for count in thread_counts(facts.threads, cores)]
+    else:
         asked = [each for each in remedy.options if each.kind == "choice" and each.default is None]
-        options: list[tuple[tuple[str, object], ...]] = [
-            ((option.name, value),)
+        options = [
+            {option.name: value}
             for option in asked[:1]
             for value in option.choices
             if value not in option.only_named and (facts.on_cuda or value not in option.on_cuda)
-        ]
-        return [Choice(remedy=remedy.name, options=each) for each in options or [()]]
-    counts = thread_counts(facts.threads, cores)
-    return [Choice(remedy=remedy.name, options=(("threads", count),)) for count in counts]
+        ] or [{}]
+    found = advised or from_registry(remedy.name)
+    return [msgspec.structs.replace(found, why=remedy.doc, options=each) for each in options]
 
 
 def thread_counts(now: int | None, cores: int | None) -> list[int]:

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records import Reverted
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
@@ -125,7 +126,7 @@ class _Run:
         self.slot_end_ns = min(own_ns, asked.deadline_ns)
         self.switches: list[float] = [asked.switch_ns]
         changed = set(asked.with_it) ^ set(asked.without)
-        by_epoch = [choice.listed.reach == "next_epoch" for choice in changed]
+        by_epoch = [choice.reach == "next_epoch" for choice in changed]
         self.by_epoch, self.only_by_epoch = any(by_epoch), all(by_epoch)
         self.epochs_a_pair = 2 if self.only_by_epoch else 4
         self.rare = asked.rare or self.by_epoch
@@ -153,7 +154,7 @@ class _Run:
 
         The time of the comparison begins after it.
         """
-        remedies = [choice.listed for choice in self.asked.with_it if choice not in self.board.warm]
+        remedies = [REGISTRY[choice.remedy] for choice in self.asked.with_it if choice not in self.board.warm]
         slow = [remedy for remedy in remedies if remedy.warm_up_steps]
         if not slow:
             return

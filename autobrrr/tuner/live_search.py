@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import NoClaim, Reverted, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.records import Advice, NoClaim, Reverted, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.records.tuning_records import NO_PEAKS
-from autobrrr.tuner.arm_switch import NONE_ON, SWITCH_ATTEMPTS, Arm, ArmSwitch
-from autobrrr.tuner.candidate_space import Choice, candidates, unasked, widest
+from autobrrr.records.wire_answers import ActiveRemedy
+from autobrrr.tuner.arm_switch import SWITCH_ATTEMPTS, Arm, ArmSwitch
+from autobrrr.tuner.candidate_space import candidates, conflicts, unasked, widest
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.job_under_test import (
     JobUnderTest,
@@ -66,7 +68,7 @@ def tune(
     settings: TuneSettings | None = None,
     on_progress: OnProgress = lambda _: None,
     on_trial: OnTrial = lambda _: None,
-    already: Mapping[Choice, int] = NONE_ON,
+    already: Sequence[ActiveRemedy] = (),
     standing: Arm = (),
 ) -> Tuning:
     """Tune the job on the bench, in the calling thread.
@@ -75,8 +77,8 @@ def tune(
         verdict: Orders the candidates by its advice; without one all are tried in the table's order.
         on_progress: Called after every pair of blocks.
         on_trial: Called when a trial has ended, and again when its outcome is revised.
-        already: Remedies that an earlier tuning has kept, with their tokens. They count as kept from the
-            start, and the closing run compares with all of them off.
+        already: Remedies that an earlier tuning has kept. They count as kept from the start, and the closing
+            run compares with all of them off.
         standing: Remedies that stay on, in both arms of every comparison: of the recipe that the job was
             started with, or those that only the next epoch would switch.
 
@@ -116,7 +118,7 @@ class _LiveTuning:
         settings: TuneSettings,
         on_progress: OnProgress,
         on_trial: OnTrial,
-        already: Mapping[Choice, int],
+        already: Sequence[ActiveRemedy],
     ) -> None:
         self.bench, self.settings, self.on_progress = bench, settings, on_progress
         self.board = ArmSwitch(bench, already)
@@ -130,12 +132,12 @@ class _LiveTuning:
         self.note: str | None = None
         self.no_claim: NoClaim | None = None
         self.enough_s: int | None = None
-        self.untried: list[Choice] = []  # for want of time
-        self.unpaid: list[Choice] = []  # what others gain may pay for them yet
-        self.not_met: list[Choice] = []  # refused for now: what they are for may still come
+        self.untried: list[Advice] = []  # for want of time
+        self.unpaid: list[Advice] = []  # what others gain may pay for them yet
+        self.not_met: list[Advice] = []  # refused for now: what they are for may still come
         self.guard_undid: list[Reverted] = []
         self.preparing: Preparation | None = None
-        self.later: list[Choice] = []  # to be tried once another process has compiled for them
+        self.later: list[Advice] = []  # to be tried once another process has compiled for them
         self.closed: Arm = ()  # what the closing run has measured
 
     def go(self) -> Tuning:
@@ -204,7 +206,7 @@ class _LiveTuning:
         if self.unpaid and self.kept:
             self.try_again(self.unpaid)
 
-    def try_again(self, refused: Sequence[Choice]) -> None:
+    def try_again(self, refused: Sequence[Advice]) -> None:
         for choice in list(refused):
             self.study.again(choice)
         self.try_all()
@@ -227,7 +229,7 @@ class _LiveTuning:
             if self.preparing is not None:
                 self.preparing.compiling.stop()
 
-    def consider(self, choice: Choice) -> None:
+    def consider(self, choice: Advice) -> None:
         if (odd := self.stands_against(choice)) is not None:
             self.end(choice, "refused", odd)
             return
@@ -247,7 +249,7 @@ class _LiveTuning:
         left_ns = deadline_ns - self.bench.now_ns()
         self.trial(choice, max(left_ns / (1 + self.study.waiting), shortest_ns))
 
-    def prepare(self, choice: Choice, deadline_ns: int) -> None:
+    def prepare(self, choice: Advice, deadline_ns: int) -> None:
         """Have another process compile it, one at a time."""
         if self.preparing is None:
             self.say("trial", f"{choice.label}: compiling beside the job", choice)
@@ -284,27 +286,27 @@ class _LiveTuning:
         """What is kept surely gains, as a factor on the job's own speed."""
         return math.prod(self.ledger.sure(choice) for choice in self.kept)
 
-    def stands_against(self, choice: Choice) -> str | None:
+    def stands_against(self, choice: Advice) -> str | None:
         """Why a choice can't come on beside what stays on; None where it can."""
-        others = [other.label for other in self.standing if choice.conflicts(other)]
+        others = [other.label for other in self.standing if conflicts(choice, other)]
         return f"{others[0]} sets the same thing and stays on" if others else None
 
-    def search_deadline(self, choice: Choice) -> int:
+    def search_deadline(self, choice: Advice) -> int:
         """When trials end; what takes long to compile may take the time of ablation and confirmation, too.
 
         What goes by epochs takes as many of them again to be confirmed: half of the time.
         """
-        if choice.listed.reach == "next_epoch" and not self.kept:
+        if choice.reach == "next_epoch" and not self.kept:
             return (self.bench.now_ns() + self.budget.deadline(CLOSING_SHARE)) // 2
-        kept = bool(self.kept) and choice.listed.beside_s is None
+        kept = bool(self.kept) and REGISTRY[choice.remedy].beside_s is None
         return self.budget.search_deadline(self.step_ns, kept=kept)
 
-    def trial(self, choice: Choice, slot_ns: float) -> None:
+    def trial(self, choice: Advice, slot_ns: float) -> None:
         price_ns = self.budget.price_ns(choice)
         if price_ns:
             text = f"applying {choice.label}: training pauses for about {price_ns / 1e9:.0f} s"
             self.say("trial", text, choice)
-        replaced = [other for other in self.kept if choice.conflicts(other)]
+        replaced = [other for other in self.kept if conflicts(choice, other)]
         against = self.against(choice, replaced)
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
@@ -333,17 +335,17 @@ class _LiveTuning:
             self.settle()
             self.end(against, "undone", found.why + _priced(found), found)
 
-    def refuse(self, choice: Choice, refused: NotApplied) -> None:
+    def refuse(self, choice: Advice, refused: NotApplied) -> None:
         if refused.code is RefusalCode.NOT_MET:
             self.not_met.append(choice)
         self.end(choice, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
 
-    def against(self, choice: Choice, replaced: Sequence[Choice]) -> Choice:
+    def against(self, choice: Advice, replaced: Sequence[Advice]) -> Advice:
         """The candidate with its prediction against what it would replace, as its achieved gain will be."""
         gained = math.prod(map(self.ledger.achieved, replaced))
-        if choice.predicted is None or gained == 1.0:
+        if choice.expected is None or gained == 1.0:
             return choice
-        return replace(choice, predicted=round(choice.predicted / gained, 3))
+        return msgspec.structs.replace(choice, expected=round(choice.expected / gained, 3))
 
     def ablate(self) -> None:
         """Take away one after the other: what no longer pays beside the rest goes.
@@ -355,7 +357,7 @@ class _LiveTuning:
             if choice not in self.kept or self.bench.cancelled():
                 continue
             without = tuple(other for other in self.kept if other != choice)
-            if any(choice.conflicts(other) for other in without):
+            if any(conflicts(choice, other) for other in without):
                 continue
             try:
                 found = self.compare(
@@ -435,7 +437,7 @@ class _LiveTuning:
     def compare(
         self,
         stage: Stage,
-        choice: Choice | None,
+        choice: Advice | None,
         *,
         without: Arm,
         with_it: Arm,
@@ -464,7 +466,7 @@ class _LiveTuning:
                 slot_ns=slot_ns,
                 may_lose_ns=math.inf if stage == "final" else self.budget.limit_ns(surely),
                 step_ns=self.step_ns,
-                rare=all(each.listed.rare for each in changed),
+                rare=all(REGISTRY[each.remedy].rare for each in changed),
                 switch_ns=self.budget.switch_ns,
                 seed=settings.seed + self.comparisons,
                 on_pair=on_pair,
@@ -499,7 +501,7 @@ class _LiveTuning:
         with contextlib.suppress(AutobrrrError, RemedyLost, NotApplied):
             self.settle()
 
-    def end(self, choice: Choice, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
+    def end(self, choice: Advice, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
         self.study.tell(None if found is None or found.interval is None else found.interval.mean)
         self.ledger.enter(choice, outcome, why, found)
 
@@ -507,7 +509,7 @@ class _LiveTuning:
         self,
         stage: Stage,
         text: str,
-        choice: Choice | None = None,
+        choice: Advice | None = None,
         now: PairStanding = NO_PAIRS,
         steps: int = 0,
     ) -> None:
@@ -517,7 +519,7 @@ class _LiveTuning:
                 stage=stage,
                 text=text,
                 remedy=None if choice is None else choice.remedy,
-                options={} if choice is None else choice.settings,
+                options={} if choice is None else choice.options,
                 pairs=now.pairs,
                 steps=steps,
                 achieved=None if interval is None else interval.factor,
@@ -548,7 +550,7 @@ class _LiveTuning:
             best=round(baseline / speedup, 1) or None,
             speedup=round(speedup, 4),
             interval=None if interval is None else [round(bound, 4) for bound in interval.speed()],
-            class_=widest([choice.cls for choice in (*self.kept, *self.standing)]),
+            class_=widest([choice.class_ for choice in (*self.kept, *self.standing)]),
             kept=[choice.remedy for choice in self.kept],
             reverted=self.ledger.reverted(),
             trials=self.ledger.trials,

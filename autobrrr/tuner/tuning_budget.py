@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autobrrr.records import ExactnessClass
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.records import Advice, ExactnessClass
 from autobrrr.records.gain_words import interval_words
 from autobrrr.tuner.ab_blocks import FEWEST_SLOW_STEPS, shortest_pairs_ns
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import JobUnderTest
 from autobrrr.tuner.stop_rules import FEWEST_PAIRS
 
@@ -64,7 +64,7 @@ class TuningBudget:
     bench: JobUnderTest
     board: ArmSwitch
     settings: TuneSettings
-    prepared: dict[Choice, str] = field(default_factory=dict)  # why no other process compiled it; "": it has
+    prepared: dict[Advice, str] = field(default_factory=dict)  # why no other process compiled it; "": it has
     switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
     entered_ns: float = 0.0  # all that was lost so far
     began_ns: int = field(init=False)
@@ -124,26 +124,26 @@ class TuningBudget:
             return self.deadline(SEARCH_SHARE)
         return min(self.deadline(1.0), self.deadline(CLOSING_SHARE) - self.shortest_ns(step_ns))
 
-    def price_ns(self, choice: Choice) -> int:
+    def price_ns(self, choice: Advice) -> int:
         """What switching it on for the first time is expected to cost."""
         beside_s = self._beside_s(choice)
-        price_s = choice.listed.price_s
+        price_s = REGISTRY[choice.remedy].price_s
         if beside_s is not None and not self.prepared.get(choice):
             price_s = beside_s
         elif price_s and self.bench.crowd(MINUTE_NS):
             price_s *= BESIDE_OTHERS
         return 0 if choice in self.board.warm else int(1e9 * price_s)
 
-    def _beside_s(self, choice: Choice) -> float | None:
+    def _beside_s(self, choice: Advice) -> float | None:
         """What is left of its price; None where it compiles in the job alone, as all that a GPU runs."""
-        return None if self.bench.facts.on_cuda else choice.listed.beside_s
+        return None if self.bench.facts.on_cuda else REGISTRY[choice.remedy].beside_s
 
-    def to_prepare(self, choice: Choice) -> bool:
+    def to_prepare(self, choice: Advice) -> bool:
         """Whether another process may take most of its price from the job."""
         cold = choice not in self.board.warm and choice not in self.prepared
         return cold and self._beside_s(choice) is not None
 
-    def needed_ns(self, choice: Choice, step_ns: float) -> int:
+    def needed_ns(self, choice: Advice, step_ns: float) -> int:
         """The shortest time in which a trial can end with an answer."""
         return self.shortest_ns(step_ns) + self.price_ns(choice)
 
@@ -151,7 +151,7 @@ class TuningBudget:
         """The same for one that costs nothing to switch on first."""
         return shortest_pairs_ns(step_ns, FEWEST_PAIRS, self.switch_ns)
 
-    def refusal(self, choice: Choice, step_ns: float, deadline_ns: int, speed: float) -> str | None:
+    def refusal(self, choice: Advice, step_ns: float, deadline_ns: int, speed: float) -> str | None:
         """Why a candidate is not tried: it may not pay for its pause in time, or its trial no longer fits.
 
         Args:
@@ -161,18 +161,18 @@ class TuningBudget:
         alone = self.prepared.get(choice)
         why = f" (nothing was compiled beside the job: {alone})" if alone else ""
         pause = f"needs a {price_ns / 1e9:.0f} s pause{why}"
-        foreseen = min(choice.interval or (choice.predicted or 1.0,))
+        foreseen = min(choice.interval or (choice.expected or 1.0,))
         if remedy not in self.settings.only:
             if price_ns and self.may_lose_ns(speed * max(1.0, foreseen), price_ns) < 0:
                 said = f" {interval_words(choice.interval)}" if choice.interval else ""
                 dear = f"may not earn it back in 5 minutes{said}"
-                why = dear if choice.predicted else "no gain is predicted"
+                why = dear if choice.expected else "no gain is predicted"
                 return f"{pause} and {why}; --only {remedy} tries it"
             block_ns = (FEWEST_SLOW_STEPS + 1) * step_ns  # as long again, if steps become twice as long
             if block_ns > max(self.may_lose_ns(speed), self.least_ns):
                 why = f"a step takes {step_ns / 1e9:.1f} s: it may cost more than --max-loss allows"
                 return f"{why}; --only {remedy} tries it"
-        saved = 1 - 1 / max(choice.predicted or LIKELY_BEST, 1.0)
+        saved = 1 - 1 / max(choice.expected or LIKELY_BEST, 1.0)
         if price_ns > saved * self.settings.horizon_ns:
             return f"{pause}, more than it can save within {self.settings.horizon_ns / 1e9:.0f} s (--horizon)"
         needed_ns, left_ns = self.needed_ns(choice, step_ns), deadline_ns - self.bench.now_ns()
@@ -183,7 +183,7 @@ class TuningBudget:
         pairs = f"{FEWEST_PAIRS} A/B pairs take {needed_ns / 1e9:.1f} s"
         return f"{pairs}, and {max(0, left_ns) / 1e9:.1f} s are left for trials"
 
-    def enough_s(self, untried: Sequence[Choice], step_ns: float) -> int:
+    def enough_s(self, untried: Sequence[Advice], step_ns: float) -> int:
         """The budget within which these could be tried too."""
         needed_ns = sum(3 * self.needed_ns(each, step_ns) for each in untried)
         whole_ns = (self.elapsed_ns + needed_ns) / SEARCH_SHARE + self.settings.spent_ns
@@ -205,7 +205,7 @@ class Preparation:
     """
 
     def __init__(
-        self, budget: TuningBudget, choice: Choice, *, step_ns: float, speed: float, deadline_ns: int
+        self, budget: TuningBudget, choice: Advice, *, step_ns: float, speed: float, deadline_ns: int
     ) -> None:
         self.choice = choice
         self._budget, self._bench, self._step_ns = budget, budget.bench, step_ns
@@ -213,7 +213,7 @@ class Preparation:
         self._most_ns = max(budget.least_ns, budget.may_lose_ns(speed, budget.price_ns(choice)))
         self._began_ns, self._first = self._bench.now_ns(), self._bench.next_seq()
         self._entered_ns = budget.entered_ns
-        self.compiling = self._bench.prepare(choice.remedy, choice.settings)
+        self.compiling = self._bench.prepare(choice.remedy, choice.options)
 
     def ended(self) -> bool:
         """Whether it has ended; it is made to end where it must."""

@@ -13,7 +13,7 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState
 
-from autobrrr.tuner.candidate_space import Choice
+from autobrrr.records import Advice
 
 CANDIDATE = "candidate"
 
@@ -21,10 +21,10 @@ CANDIDATE = "candidate"
 class TuningStudy:
     """Candidates out, gains in."""
 
-    def __init__(self, candidates: Sequence[Choice]) -> None:
+    def __init__(self, candidates: Sequence[Advice]) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = optuna.create_study(direction="maximize")
-        self._candidates: dict[str, Choice] = {}
+        self._candidates: dict[str, Advice] = {}
         self._open: optuna.Trial | None = None
         for candidate in candidates:
             self.again(candidate)
@@ -34,7 +34,7 @@ class TuningStudy:
         """How many are still to be asked for."""
         return len(self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
-    def ask(self) -> Choice | None:
+    def ask(self) -> Advice | None:
         """The next candidate; None after the last."""
         if not self.waiting:
             return None
@@ -46,7 +46,7 @@ class TuningStudy:
         assert self._open is not None
         self._study.tell(self._open, gain, state=TrialState.FAIL if gain is None else None)
 
-    def again(self, candidate: Choice) -> None:
+    def again(self, candidate: Advice) -> None:
         """One more turn for a candidate."""
         self._candidates[candidate.label] = candidate
         self._study.enqueue_trial({CANDIDATE: candidate.label})

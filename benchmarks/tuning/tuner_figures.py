@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autobrrr.records import from_registry
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.stop_rules import WORTHWHILE, proof
 from support.simulated.tuner import Effect, SimulatedJob
 
 MINUTES_NS = 60_000_000_000
-CHOICE = Choice(remedy="optimizer.fused")
+CHOICE = from_registry("optimizer.fused")
 MOST_STEPS = 2000
 USUAL_KINDS = 3  # steps of three lengths under the noise above
 

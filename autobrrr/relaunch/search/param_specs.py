@@ -17,10 +17,9 @@ from autobrrr.errors import UsageError
 from autobrrr.recipe import dump, parse
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.recipe.script_flags import NO_PLACE, overruled, own_words, script_of, unknown_flags, with_flags
-from autobrrr.records import ExactnessClass
+from autobrrr.records import ExactnessClass, from_registry
 from autobrrr.relaunch.search.argparse_flags import Declared, as_number, given_value
 from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, Space, shown
-from autobrrr.tuner.candidate_space import Choice
 
 MOST_LEVELS = 16
 FLOAT_LEVELS = 9
@@ -96,7 +95,7 @@ def remedy_parameter(name: str, option: str = "", levels: Sequence[Value] = ()) 
         levels=(False, *(levels or (True,))),
         given=0,
         ordered=len(levels) > 1 and not isinstance(levels[0], str),
-        cls=Choice(remedy=name).cls,
+        cls=from_registry(name).class_,
         remedy=name,
         option=option,
     )

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
+from autobrrr.records import from_registry
 from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import ActiveRemedy, RemedyOutcome
 from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, said
@@ -63,10 +63,8 @@ class RemedySwitch:
 
         def is_on(done: RemedyOutcome) -> str:
             if done.token is not None:
-                reach = REGISTRY[remedy].reach if remedy in REGISTRY else "live"
-                self.on[done.token] = ActiveRemedy(
-                    token=done.token, remedy=remedy, options=dict(options), class_=done.class_, reach=reach
-                )
+                known = msgspec.structs.asdict(from_registry(remedy, options))
+                self.on[done.token] = ActiveRemedy(**known, token=done.token)
             return f"{remedy} shows what it would compile" if prepare else f"{remedy} is on"
 
         asked = {"remedy": remedy, "options": dict(options), "allowed": allowed, "prepare": prepare}

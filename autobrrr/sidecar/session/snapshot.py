@@ -5,13 +5,12 @@ In: measurements and the last judgement; the last tuning. Out: `records.Diagnosi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
 from autobrrr import recipe
-from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.memory_parts import memory_parts
 from autobrrr.diagnosis.models.shares import shown_phases
@@ -19,16 +18,7 @@ from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.diagnosis.signals.busy_machine import contention
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import (
-    Attach,
-    Cost,
-    Diagnosis,
-    ExactnessClass,
-    GpuSample,
-    JobFacts,
-    Tuning,
-    from_registry,
-)
+from autobrrr.records import Attach, Cost, Diagnosis, ExactnessClass, GpuSample, JobFacts, Tuning
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
@@ -122,17 +112,15 @@ def details(session: Session, tuning: TuningThread) -> Details:
     )
 
 
-def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts | None) -> RecipeNow | None:
+def recipe_now(on: Sequence[ActiveRemedy], tuned: Tuning | None, facts: JobFacts | None) -> RecipeNow | None:
     """What is on as a recipe; with the tuning's evidence where that is exactly what it kept."""
-    active = list(on)
-    if not active:
+    if not on:
         return None
-    chosen = tuple(from_registry(each.remedy, each.options) for each in active)
     kept = None if tuned is None else recipe.from_tuning(tuned)
-    if kept is not None and set(kept.remedies) == set(chosen):
+    if kept is not None and set(kept.remedies) == set(on):
         made = kept
     else:
-        made = recipe.Recipe(match=recipe.match_of(facts), remedies=chosen)
+        made = recipe.Recipe(match=recipe.match_of(facts), remedies=tuple(on))
     text = recipe.dump(made)
     try:
         recipe.parse(text)
@@ -152,11 +140,11 @@ def _remedies(
     lines = [
         RemedyLine(
             remedy=each.remedy,
-            options=each.settings,
-            predicted=each.predicted,
-            class_=each.cls,
-            default=each.cls in allowed and (not only or each.remedy in only),
-            doc=REGISTRY[each.remedy].doc,
+            options=each.options,
+            predicted=each.expected,
+            class_=each.class_,
+            default=each.class_ in allowed and (not only or each.remedy in only),
+            doc=each.why,
         )
         for each in candidates(facts=facts, cores=cores, verdict=judged, allowed=every)
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TypeVar
@@ -29,7 +29,7 @@ from autobrrr.sidecar.process.step_replayer import Call
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.candidate_space import Choice, allowed_classes, allows_unproven
+from autobrrr.tuner.candidate_space import allowed_classes, allows_unproven
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, durations_ns
 from autobrrr.tuner.tuning_budget import TuneSettings
 
@@ -306,8 +306,8 @@ def tune(
         settings=_settings(request),
         on_progress=on_progress,
         on_trial=on_trial,
-        already=_by_choice(bench.active()),
-        standing=tuple(_by_choice(bench.standing())),
+        already=bench.active(),
+        standing=tuple(bench.standing()),
     )
 
 
@@ -315,8 +315,7 @@ def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
     """Whether what is on still pays; see `undo_losses`."""
     from autobrrr.tuner.comparison import undo_losses
 
-    board = ArmSwitch(bench, _by_choice(bench.active()))
-    return undo_losses(bench, board, step_ns)
+    return undo_losses(bench, ArmSwitch(bench, bench.active()), step_ns)
 
 
 def _settings(request: TuneRequest) -> TuneSettings:
@@ -330,10 +329,3 @@ def _settings(request: TuneRequest) -> TuneSettings:
         unproven=allows_unproven(request.allow),
         only=tuple(request.only or ()),
     )
-
-
-def _by_choice(on: Iterable[ActiveRemedy]) -> dict[Choice, int]:
-    """Their tokens."""
-    return {
-        Choice(remedy=each.remedy, options=tuple(sorted(each.options.items()))): each.token for each in on
-    }

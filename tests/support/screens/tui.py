@@ -269,7 +269,7 @@ def fused_on() -> dict[str, object]:
     """The changes to `details` once a remedy is on."""
     text = 'schema = 1\n\n[match]\nscript = "train.py"\n\n[remedies]\n"optimizer.fused" = true\n'
     return {
-        "active": [ActiveRemedy(token=1, remedy="optimizer.fused", class_="rounding")],
+        "active": [ActiveRemedy(token=1, remedy="optimizer.fused", reach="live", class_="rounding")],
         "recipe": RecipeNow(text=text),
     }
 

@@ -274,7 +274,8 @@ class FakeAgent:
         elif do == "frames":
             self._later(30, {"event": "frames", "frames": {"samples": 0, "places": []}})
         elif do == "facts":
-            on = [{"token": t, "remedy": r, "options": o} for t, (r, o) in self.active.items()]
+            known = {"class": "rounding", "reach": "live"}
+            on = [{**known, "token": t, "remedy": r, "options": o} for t, (r, o) in self.active.items()]
             reply |= {"facts": facts(), "anatomy": None, "active": on}
         elif do == "apply" and message.get("remedy") not in self.model.active:
             reply = {"reply": number, "ok": False, "why": "refused: it does not fit this job"}

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
+from autobrrr.records import from_registry
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.job_under_test import StepClock
 from autobrrr.tuner.stop_rules import proof
 from support.simulated.virtual_gpu import MS, US, GpuStep, VirtualGpuJob, truth_ns
 
 REMEDY = "optimizer.fused"
-CHOICE = Choice(remedy=REMEDY)
+CHOICE = from_registry(REMEDY)
 HORIZON_NS = 1_800_000_000_000
 
 

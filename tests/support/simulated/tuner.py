@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import TargetGone
-from autobrrr.records import Advice, ExactnessClass, Shares, Verdict
+from autobrrr.records import ExactnessClass, Shares, Verdict, from_registry
 from autobrrr.records.tuning_records import MemoryPeaks, highest
+from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.tuner.job_under_test import STEP, Compilation, NotApplied, RemedyLost, StepClock, Steps
 from support.sessions.sidecar import job_facts
 
@@ -311,10 +313,16 @@ def _by_epoch(name: str) -> bool:
     return name in REGISTRY and REGISTRY[name].reach == "next_epoch"
 
 
+def on_already(job: SimulatedJob, remedy: str) -> ActiveRemedy:
+    """Switched on before a tuning begins."""
+    token, _ = job.apply(remedy, {})
+    return ActiveRemedy(**msgspec.structs.asdict(from_registry(remedy)), token=token)
+
+
 def verdict(**expected: float) -> Verdict:
     """Overhead, with advice on remedies and the gain expected of each; `_` stands for the first `.`."""
     advice = [
-        Advice(remedy=name.replace("_", ".", 1), why="", expected=factor, reach="live", class_="rounding")
+        msgspec.structs.replace(from_registry(name.replace("_", ".", 1)), expected=factor)
         for name, factor in expected.items()
     ]
     return Verdict(

@@ -95,7 +95,7 @@ def test_remedies_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop
     shop.bench.apply("gc.freeze", {})
     assert [(applied.remedy, applied.class_) for applied in shop.bench.standing()] == [
         ("optimizer.fused", "rounding"),
-        ("loader.prefetch_factor", "bitwise"),
+        ("loader.prefetch_factor", "stream"),
     ]
     assert [applied.remedy for applied in shop.bench.active()] == ["gc.freeze"]
 

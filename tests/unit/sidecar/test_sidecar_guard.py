@@ -106,7 +106,7 @@ def test_what_goes_off_for_its_loss_does_so_one_after_the_other_and_is_said_once
     office: Office, guest: Guest, refusal: str | None
 ) -> None:
     tuned(office, guest)
-    office.session.active.apply("precision.matmul", {}, lambda done: None)
+    office.session.active.apply("precision.tf32", {}, lambda done: None)
     office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "rounding"})
     guest.ask("subscribe", every_ms=1_000_000)
     for finite in (1, 0, 0, 0):

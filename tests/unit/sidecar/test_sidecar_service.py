@@ -145,7 +145,7 @@ def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     outcome = msgspec.convert(guest.hear()["answer"], list[RemedyOutcome])
     assert outcome == [
         RemedyOutcome(remedy="optimizer.fused", why="refused: no optimizer", code=RefusalCode.NOT_MET),
-        RemedyOutcome(remedy="gc.freeze", token=1, seq=9, class_="bitwise"),
+        RemedyOutcome(remedy="gc.freeze", token=1, seq=9),
     ]
 
 

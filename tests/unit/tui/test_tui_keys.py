@@ -157,7 +157,10 @@ def test_applying_what_can_not_be_applied_says_what_to_do() -> None:
 
 
 def test_the_one_switched_on_last_is_undone_first() -> None:
-    on = [ActiveRemedy(token=1, remedy="gc.freeze"), ActiveRemedy(token=4, remedy="threads.intra_op")]
+    on = [
+        ActiveRemedy(token=token, remedy=remedy, reach="live", class_="bitwise")
+        for token, remedy in ((1, "gc.freeze"), (4, "threads.intra_op"))
+    ]
     assert after(tui.judged(details=tui.details(active=on)), "u").requests == [UndoRemedy(4)]
 
 

@@ -15,11 +15,10 @@ from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.records import NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.report.pages.tuning_parts import tuning_text
-from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, Steps
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import SEARCH_SHARE, TuneSettings
-from support.simulated.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob, on_already
 
 SECOND_NS = 1_000_000_000
 NOTHING = Effect(speed=1.0)
@@ -297,8 +296,7 @@ def with_one_on(*, by_recipe: bool) -> tuple[SimulatedJob, Tuning]:
     job = SimulatedJob(
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
-    token, _ = job.apply("optimizer.fused", {})
-    on = {Choice(remedy="optimizer.fused"): token}
+    on = [on_already(job, "optimizer.fused")]
     asked = TuneSettings(budget_ns=40 * SECOND_NS)
     how = {"standing": tuple(on)} if by_recipe else {"already": on}
     return job, tune(job, settings=asked, **how)

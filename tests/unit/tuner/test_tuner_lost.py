@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.records import TuneProgress
+from autobrrr.records import TuneProgress, from_registry
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import undo_losses
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
@@ -44,6 +43,6 @@ def test_what_goes_off_by_itself_while_the_guard_compares_stays_off(after: int) 
 
     job = GoesOff(effects={"optimizer.fused": Effect(speed=1.2)})
     board = ArmSwitch(job)
-    board.go((Choice(remedy="optimizer.fused"), Choice(remedy="gc.freeze")))
+    board.go((from_registry("optimizer.fused"), from_registry("gc.freeze")))
     assert [each.remedy for each in undo_losses(job, board, 1e6)] == ["optimizer.fused"]
     assert job.names_on == ["gc.freeze"]

@@ -9,12 +9,11 @@ import pytest
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import undo_losses
 from autobrrr.tuner.job_under_test import Steps
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
-from support.simulated.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob, on_already
 
 SECOND_NS = 1_000_000_000
 FUSED = "optimizer.fused"
@@ -90,8 +89,7 @@ def test_a_remedy_under_which_no_step_ends_twice_is_harmful() -> None:
 
 def test_an_evaluation_while_the_guard_compares_undoes_nothing() -> None:
     job = Evaluates(effects={FUSED: Effect(speed=1.3)}, pauses="B")
-    token, _ = job.apply(FUSED, {})
-    board = ArmSwitch(job, {Choice(remedy=FUSED): token})
+    board = ArmSwitch(job, [on_already(job, FUSED)])
     assert undo_losses(job, board, 1e6, budget_ns=60 * SECOND_NS) == []
     assert (job.pauses, job.names_on) == ("", [FUSED])
 

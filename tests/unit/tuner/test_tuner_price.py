@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning
-from autobrrr.tuner.candidate_space import Choice, candidates
+from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, from_registry
+from autobrrr.tuner.candidate_space import candidates
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import WINDOW_NS, TuneSettings
 from support.simulated.tuner import NO_PROCESS, Effect, SimulatedJob, verdict
@@ -128,14 +128,14 @@ def test_dear_and_unproven_remedies_come_last_or_by_name_only() -> None:
     named = candidates(
         facts=facts, cores=2, verdict=None, allowed=("changes-training",), only=("precision.tf32",)
     )
-    assert named == [Choice(remedy="precision.tf32")]
+    assert named == [from_registry("precision.tf32")]
 
 
 def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None:
     found = candidates(
         facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("stream",), only=("attention.sdpa",)
     )
-    assert [each.settings["kernel"] for each in found] == ["flash"]
+    assert [each.options["kernel"] for each in found] == ["flash"]
     on_a_gpu = candidates(
         facts=msgspec.structs.replace(SimulatedJob().facts, cuda=True),
         cores=2,
@@ -143,7 +143,7 @@ def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None
         allowed=("stream",),
         only=("attention.sdpa",),
     )
-    assert [each.settings["kernel"] for each in on_a_gpu] == ["flash", "mem_efficient", "cudnn"]
+    assert [each.options["kernel"] for each in on_a_gpu] == ["flash", "mem_efficient", "cudnn"]
 
 
 def test_attention_that_takes_memory_by_the_square_of_the_length_is_for_a_recipe_alone() -> None:

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
-from autobrrr.records import Advice
+from autobrrr.records import Advice, from_registry
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import (
-    Choice,
     allowed_classes,
     allows_unproven,
     candidates,
+    conflicts,
     thread_counts,
     unasked,
     widest,
@@ -24,12 +24,12 @@ from autobrrr.tuner.comparison import undo_losses
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
-FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
-ONE_THREAD = Choice(remedy="threads.intra_op", options=(("threads", 1),))
+FUSED, FOREACH = from_registry("optimizer.fused"), from_registry("optimizer.foreach")
+ONE_THREAD = from_registry("threads.intra_op", {"threads": 1})
 BOTH = ("bitwise", "rounding")
 
 
-def names(found: list[Choice]) -> list[str]:
+def names(found: list[Advice]) -> list[str]:
     return [candidate.label for candidate in found]
 
 
@@ -50,13 +50,13 @@ def test_the_largest_predicted_gain_comes_first() -> None:
         facts=facts, cores=2, verdict=verdict(threads_intra_op=1.1, optimizer_fused=1.6), allowed=BOTH
     )
     assert names(found)[:2] == ["optimizer.fused", "threads.intra_op(threads=1)"]
-    assert found[0].predicted == 1.6
+    assert found[0].expected == 1.6
 
 
 def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
     found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
     assert {"optimizer.fused", "optimizer.foreach", "threads.intra_op(threads=1)"} <= set(names(found))
-    rare = [candidate.listed.rare for candidate in found]
+    rare = [REGISTRY[candidate.remedy].rare for candidate in found]
     assert rare == sorted(rare)
 
 
@@ -120,15 +120,15 @@ def test_the_widest_class_speaks_for_all() -> None:
 
 
 def test_choices_conflict_where_they_set_the_same_thing() -> None:
-    assert FUSED.conflicts(FOREACH)
-    assert ONE_THREAD.conflicts(Choice(remedy="threads.intra_op", options=(("threads", 2),)))
-    assert not FUSED.conflicts(ONE_THREAD)
+    assert conflicts(FUSED, FOREACH)
+    assert conflicts(ONE_THREAD, from_registry("threads.intra_op", {"threads": 2}))
+    assert not conflicts(FUSED, ONE_THREAD)
 
 
 def test_the_number_of_threads_does_not_change_under_compiled_code_but_code_may_be_compiled_for_it() -> None:
-    compiled = Choice(remedy="compile.default")
-    assert ONE_THREAD.conflicts(compiled)
-    assert not compiled.conflicts(ONE_THREAD)
+    compiled = from_registry("compile.default")
+    assert conflicts(ONE_THREAD, compiled)
+    assert not conflicts(compiled, ONE_THREAD)
     assert not set(REGISTRY[compiled.remedy].targets) & set(REGISTRY[ONE_THREAD.remedy].targets)
 
 
@@ -174,7 +174,7 @@ def test_a_lost_remedy_is_told_once_and_forgotten() -> None:
 
 
 @given(st.lists(st.sets(st.sampled_from([FUSED, FOREACH, ONE_THREAD])), max_size=12))
-def test_after_any_way_through_the_arms_exactly_the_last_is_on(arms: list[set[Choice]]) -> None:
+def test_after_any_way_through_the_arms_exactly_the_last_is_on(arms: list[set[Advice]]) -> None:
     job = SimulatedJob()
     board = ArmSwitch(job)
     for arm in [*arms, set()]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 
-from autobrrr.tuner.candidate_space import Choice
+import msgspec
+
+from autobrrr.records import from_registry
 from autobrrr.tuner.tuning_study import TuningStudy
 
-FUSED, FREEZE = Choice(remedy="optimizer.fused"), Choice(remedy="gc.freeze")
-ONE = Choice(remedy="threads.intra_op", options=(("threads", 1),))
+FUSED, FREEZE = from_registry("optimizer.fused"), from_registry("gc.freeze")
+ONE = from_registry("threads.intra_op", {"threads": 1})
 
 
 def asked(study: TuningStudy) -> list[str]:
@@ -23,7 +24,7 @@ def asked(study: TuningStudy) -> list[str]:
 
 
 def test_candidates_come_as_they_are_listed() -> None:
-    listed = [FREEZE, replace(FUSED, predicted=1.2), ONE]
+    listed = [FREEZE, msgspec.structs.replace(FUSED, expected=1.2), ONE]
     study = TuningStudy(listed)
     assert study.waiting == 3
     assert asked(study) == ["gc.freeze", "optimizer.fused", "threads.intra_op(threads=1)"]

@@ -21,7 +21,7 @@ from support.sessions.service import RESULT, Guest, Office
 from support.sessions.session import read_log
 from support.sessions.sidecar import StepModel, anatomy, traced
 
-FUSED = ActiveRemedy(token=1, remedy="optimizer.fused", class_="rounding")
+FUSED = ActiveRemedy(token=1, remedy="optimizer.fused", reach="live", class_="rounding")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_what_is_on_is_a_valid_recipe(office: Office) -> None:
 
 def test_the_evidence_is_in_the_recipe_only_where_just_that_was_proven() -> None:
     proven = recipe_now([FUSED], RESULT, None)
-    other = recipe_now([FUSED, ActiveRemedy(token=2, remedy="gc.freeze")], RESULT, None)
+    other = recipe_now([FUSED, msgspec.structs.replace(FUSED, token=2, remedy="gc.freeze")], RESULT, None)
     assert proven is not None
     assert other is not None
     assert "[evidence]" in proven.text
@@ -86,7 +86,7 @@ def test_a_remedy_that_was_kept_with_other_options_is_written_as_it_is_on() -> N
     trial = msgspec.structs.replace(RESULT.trials[0], remedy="threads.intra_op", options={"threads": 1})
     tuned = msgspec.structs.replace(RESULT, kept=["threads.intra_op"], trials=[trial])
     for threads in (1, 2):
-        applied = ActiveRemedy(token=3, remedy="threads.intra_op", options={"threads": threads})
+        applied = msgspec.structs.replace(FUSED, remedy="threads.intra_op", options={"threads": threads})
         found = recipe_now([applied], tuned, None)
         assert found is not None
         assert f"threads = {threads}" in found.text

@@ -17,6 +17,8 @@ from support.sessions.service import TRIAL
 from support.sessions.session import Stage
 from support.sessions.sidecar import StepModel, anatomy, cost, probed, traced
 
+PLANNED = {"token": 3, "remedy": "gc.freeze", "options": {}, "class": "bitwise", "reach": "live"}
+
 
 def test_no_snapshot_says_that_no_step_has_ended_beside_figures_of_some(stage: Stage) -> None:
     none = "no step has ended since attach"
@@ -174,7 +176,7 @@ def test_a_remedy_makes_what_was_measured_without_it_void(stage: Stage) -> None:
     wanted = {"remedy": "optimizer.fused", "options": {}, "allowed": None, "prepare": False}
     assert stage.agent.commands[-1] == ("apply", wanted)
     stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
-    assert (done[0].why, done[0].token, done[0].seq, done[0].class_) == (None, 7, 70, "rounding")
+    assert (done[0].why, done[0].token, done[0].seq) == (None, 7, 70)
     assert stage.session.snapshot().active == ["optimizer.fused"]
     assert stage.run(12, arm=1, flags=ring_layout.SWITCHED) is State.WATCHING
     assert stage.run(12, arm=1) is State.TRACING
@@ -253,9 +255,7 @@ def test_the_last_snapshot_lists_only_what_is_still_on(
 
 def test_remedies_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -> None:
     stage.enter()
-    stage.agent.answer(
-        "facts", active=[{"token": 3, "remedy": "gc.freeze", "options": {}}], anatomy=anatomy()
-    )
+    stage.agent.answer("facts", active=[PLANNED], anatomy=anatomy())
     assert stage.session.snapshot().active == ["gc.freeze"]
     assert stage.session.snapshot().anatomy is not None
 
@@ -263,7 +263,7 @@ def test_remedies_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -
 @pytest.mark.parametrize("keep", [True, False])
 def test_what_a_recipe_has_on_is_on_after_a_detach_too(stage: Stage, keep: bool) -> None:
     stage.enter()
-    stage.agent.answer("facts", active=[{"token": 3, "remedy": "gc.freeze", "options": {}}], anatomy=None)
+    stage.agent.answer("facts", active=[PLANNED], anatomy=None)
     stage.session.active.apply("optimizer.fused", {}, lambda done: None)
     stage.agent.answer("apply", token=4, arm=2, seq=70)
     endings: list[SessionEnding] = []
@@ -472,7 +472,7 @@ def test_a_job_that_ends_under_a_remedy_names_it_and_a_kill_for_memory(
     now: int | None, killed: bool | None, why: str, tmp_path: Path
 ) -> None:
     stage = Stage(tmp_path).enter()
-    stage.session.active.on[1] = ActiveRemedy(token=1, remedy="gc.freeze")
+    stage.session.active.on[1] = msgspec.convert(PLANNED, ActiveRemedy)
     stage.oom_kills = now
     stage.session.job_ended()
     assert stage.session.ending is not None
