@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from autobrrr.agent.remedies.registry import RefusalCode
-from autobrrr.records import Advice, ExactnessClass, OpTime, Reach, Record, TuneProgress, Tuning
+from autobrrr.records import Advice, OpTime, Record, TuneProgress, Tuning
 
 
 class SessionFacts(Record, frozen=True, kw_only=True):
@@ -128,22 +128,6 @@ class ActiveRemedy(Advice, frozen=True, kw_only=True):
         return not self.planned and self.reach == "live"
 
 
-class RemedyLine(Record, frozen=True, kw_only=True):
-    """A remedy that may be tried on this job, in the order in which the tuner would.
-
-    `default` is whether the tuning that runs may try it; where none runs, whether `tune` does unless it is
-    told to allow more.
-    """
-
-    remedy: str
-    options: dict[str, object] = {}
-    predicted: float | None = None
-    reach: Reach = "live"
-    class_: ExactnessClass = msgspec.field(name="class")
-    default: bool = True
-    doc: str = ""
-
-
 class RecipeNow(Record, frozen=True, kw_only=True):
     """What is on, as a recipe; `problem` is None where it is valid."""
 
@@ -156,7 +140,9 @@ class Details(Record, frozen=True, kw_only=True):
 
     history: StepHistory
     active: list[ActiveRemedy] = msgspec.field(name="levers", default_factory=list)
-    remedies: list[RemedyLine] = []
+    remedies: list[Advice] = []  # that the tuning that runs tries, or one that is told nothing
+    manual: list[Advice] = []  # that it tries only where it is told to
+    later: list[Advice] = []  # that are advised, and not tried on a running job
     operators: list[OpTime] = []  # of the traced steps, widest first; per step
     recipe: RecipeNow | None = None
     progress: TuneProgress | None = None  # of the tuning that runs

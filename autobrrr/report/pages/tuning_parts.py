@@ -9,6 +9,7 @@ from autobrrr.quantities import size
 from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.records.tuning_records import NO_PEAKS
+from autobrrr.records.verdict_records import label
 from autobrrr.report import page_model as pm
 from autobrrr.report.next_step import proving
 from autobrrr.report.page_text import section_text
@@ -127,12 +128,6 @@ def _doubt(trial: Trial) -> str:
 
     remedy = REGISTRY.get(trial.remedy)
     return " (unproven)" if remedy is not None and remedy.unproven else ""
-
-
-def label(remedy: str, options: Mapping[str, object]) -> str:
-    """`threads.intra_op(threads=1)`."""
-    inside = ", ".join(f"{name}={value}" for name, value in options.items())
-    return f"{remedy}({inside})" if inside else remedy
 
 
 def trial_label(trial: Trial) -> str:

@@ -18,10 +18,10 @@ from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.diagnosis.signals.busy_machine import contention
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import Attach, Cost, Diagnosis, ExactnessClass, GpuSample, JobFacts, Tuning
+from autobrrr.records import Advice, Attach, Cost, Diagnosis, ExactnessClass, GpuSample, JobFacts, Tuning
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import after_trials
-from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
+from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.tuner.candidate_space import allowed_classes, candidates
 
@@ -99,11 +99,14 @@ def details(session: Session, tuning: TuningThread) -> Details:
     findings = session.findings
     on = list(session.active.on.values())
     traced = findings.traced
+    remedies, manual, later = _remedies(findings.facts, findings.cores_each, session.snapshot(), tuning.asked)
     widest = sorted(traced.by_op, key=lambda op: -op.kernel_ns) if traced is not None else []
     return Details(
         history=findings.history.history(findings.window.step_ns),
         active=on,
-        remedies=_remedies(findings.facts, findings.cores_each, session.snapshot(), tuning.asked),
+        remedies=remedies,
+        manual=manual,
+        later=later,
         operators=widest[:MOST_OPERATORS],
         recipe=recipe_now(on, tuning.tuned, findings.facts),
         progress=tuning.progress,
@@ -131,33 +134,17 @@ def recipe_now(on: Sequence[ActiveRemedy], tuned: Tuning | None, facts: JobFacts
 
 def _remedies(
     facts: JobFacts | None, cores: int | None, judged: Diagnosis, asked: TuneRequest | None
-) -> list[RemedyLine]:
+) -> tuple[list[Advice], list[Advice], list[Advice]]:
+    """What a tuning tries, what it tries only where it is told to, what no running job can be tried with."""
     if facts is None:
-        return []
+        return [], [], []
     allowed = allowed_classes(None if asked is None else asked.allow)
     only = None if asked is None else asked.only
     every: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
-    lines = [
-        RemedyLine(
-            remedy=each.remedy,
-            options=each.options,
-            predicted=each.expected,
-            class_=each.class_,
-            default=each.class_ in allowed and (not only or each.remedy in only),
-            doc=each.why,
-        )
-        for each in candidates(facts=facts, cores=cores, verdict=judged, allowed=every)
-    ]
-    listed = {line.remedy for line in lines}
-    return lines + [
-        RemedyLine(
-            remedy=advice.remedy,
-            predicted=advice.expected,
-            reach=advice.reach,
-            class_=advice.class_,
-            default=False,
-            doc=advice.why,
-        )
-        for advice in judged.advice
-        if advice.remedy not in listed
-    ]
+    tried = candidates(facts=facts, cores=cores, verdict=judged, allowed=every)
+    usual = [each for each in tried if each.class_ in allowed and (not only or each.remedy in only)]
+    names = {each.remedy for each in tried}
+    unlisted = [each for each in judged.advice if each.remedy not in names]
+    manual = [each for each in tried if each not in usual]
+    manual += [each for each in unlisted if each.reach == "live"]
+    return usual, manual, [each for each in unlisted if each.reach != "live"]

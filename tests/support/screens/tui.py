@@ -35,7 +35,6 @@ from autobrrr.records.wire_answers import (
     ActiveRemedy,
     Details,
     RecipeNow,
-    RemedyLine,
     RemedyOutcome,
     SessionEnding,
     SlowStep,
@@ -190,40 +189,24 @@ def history_after() -> StepHistory:
     )
 
 
+def known(
+    remedy: str, why: str, class_: str, expected: float | None = None, reach: str = "live", **options: object
+) -> Advice:
+    told = {"why": why, "class_": class_, "expected": expected, "reach": reach}
+    return Advice(remedy=remedy, options=options, **told)  # type: ignore[arg-type]
+
+
 def details(**changes: object) -> Details:
     found = Details(
         history=history(),
         remedies=[
-            RemedyLine(
-                remedy="optimizer.fused",
-                predicted=1.67,
-                class_="rounding",
-                doc="one kernel updates all parameters",
-            ),
-            RemedyLine(
-                remedy="optimizer.foreach", predicted=1.2, class_="bitwise", doc="parameters in lists"
-            ),
-            RemedyLine(
-                remedy="threads.intra_op",
-                options={"threads": 2},
-                class_="rounding",
-                doc="another thread count",
-            ),
-            RemedyLine(
-                remedy="precision.autocast_bf16",
-                reach="relaunch",
-                class_="changes-training",
-                default=False,
-                doc="bf16 in matmuls",
-            ),
-            RemedyLine(
-                remedy="batch.larger",
-                predicted=1.84,
-                reach="next_epoch",
-                class_="changes-training",
-                default=False,
-                doc="a larger batch",
-            ),
+            known("optimizer.fused", "one kernel updates all parameters", "rounding", 1.67),
+            known("optimizer.foreach", "parameters in lists", "bitwise", 1.2),
+            known("threads.intra_op", "another thread count", "rounding", threads=2),
+        ],
+        later=[
+            known("precision.autocast_bf16", "bf16 in matmuls", "changes-training", reach="relaunch"),
+            known("batch.larger", "a larger batch", "changes-training", 1.84, "next_epoch"),
         ],
         operators=[
             OpTime(op="aten::addmm", count=26, kernel_ns=410_000.0),

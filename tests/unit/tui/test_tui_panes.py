@@ -12,6 +12,7 @@ from rich.cells import cell_len
 
 from autobrrr import quantities
 from autobrrr.records import RankLine, Reverted, Tuning
+from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.report import text_bars
 from autobrrr.report.page_text import ListChoice, page_rows
 from autobrrr.report.text_rows import Row, clipped, padded, plain, wrapped
@@ -131,11 +132,13 @@ def test_remedies_show_what_became_of_them() -> None:
         "precision.autocast_bf16": "restart",
         "batch.larger": "next epoch",
     }
-    daring = msgspec.structs.replace(tui.details().remedies[3], reach="live")
-    view = tui.judged(details=tui.details(remedies=[daring]))
+    view = tui.judged(details=tui.details(remedies=[], manual=tui.details().remedies[:1], later=[]))
     assert [line.state for line in tuning_pane.lines(view)] == ["manual"]
+    on = ActiveRemedy(token=1, remedy="precision.tf32", reach="live", class_="changes-training")
+    row = tuning_pane.lines(tui.judged(details=tui.details(active=[on])))[3]
+    assert (row.key, row.state, row.class_tone) == ("precision.tf32", "on", "warn")
     now = next(line for line in tuning_pane.lines(tui.trying()) if line.state == "trying")
-    assert (now.achieved, now.interval, now.remedy.predicted) == (1.31, [1.27, 1.35], 1.67)
+    assert (now.achieved, now.interval, now.remedy.expected) == (1.31, [1.27, 1.35], 1.67)
     assert [line.state for line in tuning_pane.lines(tui.kept())][:2] == ["kept", "reverted"]
 
 

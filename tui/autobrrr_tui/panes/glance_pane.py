@@ -472,7 +472,7 @@ def next_step(view: View) -> tuple[str, str]:
     if found.regime == "unknown" and busy_words(found) and found.contention:
         return f"p measures again after {takers_named(found.contention)}", "screen.probe"
     fits = not at_start or any(each.reach == "live" for each in found.advice)
-    live = [each for each in lines(view) if each.is_live and each.remedy.default]
+    live = [each for each in lines(view) if each.turn == 0]
     if live and fits and (view.tuned is None or view.failed):
         counted = "1 remedy" if len(live) == 1 else f"{len(live)} remedies"
         return f"t tries {counted} in turn; what gives no proven gain is reverted", "screen.tune"

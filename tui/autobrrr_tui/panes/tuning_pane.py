@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autobrrr.records import Trial
+from autobrrr.records import Advice, Trial
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.tuning_records import NO_PEAKS
-from autobrrr.records.wire_answers import RemedyLine
+from autobrrr.records.verdict_records import label
 from autobrrr.report import page_model
 from autobrrr.report.page_model import Cell, Gain, Line, PageTable, Tone
 from autobrrr.report.page_text import ScreenPart
-from autobrrr.report.pages.tuning_parts import label, trial_label, tuned_lines
+from autobrrr.report.pages.tuning_parts import tuned_lines
 from autobrrr.report.text_rows import Row, clipped, piece, row
 from autobrrr_tui.view_state import View
 
@@ -38,8 +38,9 @@ STAGES = {"trial": "trying", "ablation": "trying", "final": "confirming", "guard
 class RemedyRow:
     """One remedy with all that is known of it."""
 
-    remedy: RemedyLine  # as the session lists it
+    remedy: Advice
     state: str
+    turn: int = 0  # 1: only where a tuner is told to try it; 2: not on a running job
     trial: Trial | None = None
     achieved: float | None = None
     interval: list[float] | None = None
@@ -47,16 +48,12 @@ class RemedyRow:
 
     @property
     def key(self) -> str:
-        return label(self.remedy.remedy, self.remedy.options)
+        return self.remedy.label
 
     @property
     def why(self) -> str:
         """What a trial has ended with."""
         return "" if self.trial is None else self.trial.why
-
-    @property
-    def is_live(self) -> bool:
-        return self.remedy.reach == "live"
 
     @property
     def class_tone(self) -> Tone:
@@ -65,30 +62,32 @@ class RemedyRow:
 
 def lines(view: View) -> list[RemedyRow]:
     """Remedies in the order in which they are, or were, tried; those that need a new start last."""
-    docs = {each.remedy: each.doc for each in view.details.remedies}
+    listed = (view.details.remedies, view.details.manual, view.details.later)
+    means = {remedy.remedy: remedy.why for remedies in listed for remedy in remedies}
     found: dict[str, RemedyRow] = {}
     for trial in view.trials:
-        tried = RemedyLine(
+        tried = Advice(
             remedy=trial.remedy,
-            options=trial.options,
-            predicted=trial.predicted,
+            why=means.get(trial.remedy, ""),
+            expected=trial.predicted,
+            reach="live",
             class_=trial.class_,
-            doc=docs.get(trial.remedy, ""),
+            options=trial.options,
         )
-        found[trial_label(trial)] = RemedyRow(
+        found[tried.label] = RemedyRow(
             remedy=tried,
             state=trial.outcome_word,
             trial=trial,
             achieved=trial.achieved,
             interval=trial.interval,
         )
-    for remedy in view.details.remedies:
-        waits = "manual" if not remedy.default else "queued" if view.tuning else "not tried"
-        waits = waits if remedy.reach == "live" else BEGINS.get(remedy.reach, remedy.reach)
-        found.setdefault(label(remedy.remedy, remedy.options), RemedyRow(remedy=remedy, state=waits))
+    for turn, remedies in enumerate(listed):
+        for remedy in remedies:
+            begins = BEGINS.get(remedy.reach, remedy.reach)
+            state = ("queued" if view.tuning else "not tried", "manual", begins)[turn]
+            found.setdefault(remedy.label, RemedyRow(remedy=remedy, state=state, turn=turn))
     for applied in view.details.active:
-        on = RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding")
-        base = found.get(label(applied.remedy, applied.options)) or RemedyRow(remedy=on, state="on")
+        base = found.get(applied.label) or RemedyRow(remedy=applied, state="on")
         state = base.state if base.state in ("kept", "trying") else "on"
         found[base.key] = replace(base, state=state, token=applied.token)
     now = view.progress
@@ -97,7 +96,7 @@ def lines(view: View) -> list[RemedyRow]:
         found[key] = replace(found[key], state=STAGES.get(now.stage, now.stage))
         if now.achieved is not None:
             found[key] = replace(found[key], achieved=now.achieved, interval=now.interval)
-    return sorted(found.values(), key=lambda line: (not line.is_live, not line.remedy.default))
+    return sorted(found.values(), key=lambda line: line.turn)
 
 
 def parts(view: View, height: int) -> Sequence[ScreenPart]:
@@ -133,13 +132,13 @@ def table(found: Sequence[RemedyRow]) -> PageTable:
 
 def note(line: RemedyRow, width: int) -> Row:
     """What stands under the list about the remedy that is chosen, its name in whole."""
-    return row(piece(clipped(f"  {line.key}: {line.why or line.remedy.doc}", width - 2), "muted"))
+    return row(piece(clipped(f"  {line.key}: {line.why or line.remedy.why}", width - 2), "muted"))
 
 
 def _values(line: RemedyRow) -> list[page_model.Value]:
     said, short = gain_words(line.achieved, line.interval), factor_words(line.achieved)
     gain = Gain(achieved=line.achieved, interval=line.interval)
-    predicted, took_ns = line.remedy.predicted, line.trial.duration_ns if line.trial is not None else 0
+    predicted, took_ns = line.remedy.expected, line.trial.duration_ns if line.trial is not None else 0
     if line.achieved is None and predicted is not None and not line.why:  # no use after a trial
         said, short = f"{factor_words(predicted)} predicted", "-"
     return [
@@ -160,5 +159,5 @@ def more_of(line: RemedyRow) -> list[Line]:
         Line(name="works", text=REACHES.get(remedy.reach, remedy.reach)),
         Line(name="memory", text="" if peaks == NO_PEAKS else f"at most {peaks.words}"),
         Line(name="why", text=line.why),
-        Line(name="means", text=remedy.doc),
+        Line(name="means", text=remedy.why),
     ]

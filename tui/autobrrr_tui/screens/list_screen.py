@@ -114,7 +114,7 @@ def why_not(view: View, line: RemedyRow | None, action: str) -> str:
         return "choose a remedy with up and down, then a"
     if action == "apply" and line is not None and line.token is not None:
         return f"{line.key} is already on; u reverts it"
-    if action == "apply" and line is not None and not line.is_live:
+    if action == "apply" and line is not None and line.turn == 2:
         return f"{line.key} can't be applied now ({line.remedy.reach}): autobrrr run --recipe FILE"
     return ""
 

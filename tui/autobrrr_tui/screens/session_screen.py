@@ -14,7 +14,6 @@ from autobrrr.client.session_client import Client
 from autobrrr.records import Advice, verdict_line
 from autobrrr.records.session_requests import ApplyRemedies, Measure, SteerTuning, TuneRequest, UndoRemedy
 from autobrrr.report.page_text import detail_cells, details
-from autobrrr.report.pages.tuning_parts import label
 from autobrrr.report.text_rows import BLANK, Row, clipped, piece, row
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
@@ -117,7 +116,7 @@ class SessionScreen(ListScreen):
         elif picked is not None:
             line = self._line()
             name = picked if line is None else line.remedy.remedy
-            known = {each.remedy.doc for each in tuning_pane.lines(self.view)}  # in the details already
+            known = {each.remedy.why for each in tuning_pane.lines(self.view)}  # in the details already
             self.app.push_screen(
                 TextScreen(picked, [*details(self._parts, picked), *meaning_of(name, known)])
             )
@@ -158,9 +157,7 @@ class SessionScreen(ListScreen):
         if line is None or why:
             self.tell(why)
             return
-        known = line.remedy
-        asked = Advice(remedy=known.remedy, reach=known.reach, class_=known.class_, options=known.options)
-        work = partial(_apply, asked)
+        work = partial(_apply, line.remedy)
         if line.class_tone == "warn":
             class_ = line.remedy.class_
             does = "draws other random numbers" if class_ == "stream" else "changes the training"
@@ -173,7 +170,7 @@ class SessionScreen(ListScreen):
         line, on = self._line(), self.view.active
         chosen = next((each for each in on if line is not None and each.token == line.token), on[-1])
         undo = partial(_undo, chosen.remedy, chosen.token)
-        self._request(undo, f"reverting {label(chosen.remedy, chosen.options)}")
+        self._request(undo, f"reverting {chosen.label}")
 
     @touching
     def action_probe(self) -> None:

@@ -44,10 +44,11 @@ def test_details_list_the_remedies_that_may_be_tried_and_say_which_are_tried_by_
 ) -> None:
     office.session.findings.anatomy = msgspec.convert(anatomy(), Anatomy)
     found = details_of(Guest(office))
-    named = {line.remedy: line for line in found.remedies}
-    assert named["optimizer.fused"].default
-    assert named["optimizer.fused"].doc
-    assert all(line.default == (line.class_ in ("bitwise", "rounding")) for line in found.remedies)
+    named = {each.remedy: each for each in found.remedies}
+    assert named["optimizer.fused"].why
+    assert {each.class_ for each in found.remedies} == {"bitwise", "rounding"}
+    assert {each.class_ for each in found.manual} == {"stream", "changes-training"}
+    assert next(each.reach for each in found.manual if each.remedy == "loader.workers") == "next_epoch"
     assert (found.active, found.recipe, found.paused, found.progress) == ([], None, False, None)
 
 
@@ -173,12 +174,12 @@ def test_while_a_tuner_works_default_are_the_remedies_that_it_was_asked_for(offi
     office.session.findings.anatomy = msgspec.convert(anatomy(), Anatomy)
     guest = Guest(office)
     assert guest.ask("tune", stays=True, only=["optimizer.fused"])["ok"] is True
-    assert [line.remedy for line in details_of(guest).remedies if line.default] == ["optimizer.fused"]
+    assert [each.remedy for each in details_of(guest).remedies] == ["optimizer.fused"]
     office.tuning.join(10)
     office.run_calls()
-    assert sum(line.default for line in details_of(guest).remedies) > 1
+    assert len(details_of(guest).remedies) > 1
     assert guest.ask("tune", stays=True, allow="changes-training")["ok"] is True
-    assert all(line.default for line in details_of(guest).remedies if line.reach == "live")
+    assert details_of(guest).manual == []
     office.tuning.join(10)
     office.run_calls()
     assert "no such class" in str(guest.ask("tune", allow="anything")["error"])
