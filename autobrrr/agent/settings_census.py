@@ -54,8 +54,7 @@ class SettingsCensus:
         self._known: dict[str, Value] = {}  # by the look before
         self._allocator: dict[str, int] | None = None
         self._padded: deque[tuple[int, int, int]] = deque(maxlen=64)  # length, numbers that pad, all
-        self._asked, self._asked_s = False, -EVERY_S
-        self._all_fired = False  # at the last look
+        self._asked, self._asked_s, self._all_fired = False, -EVERY_S, False
 
     def facts(self) -> dict[str, object] | None:
         """What a look has found that was not told yet; asks for another one where that is due."""

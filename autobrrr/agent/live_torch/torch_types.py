@@ -6,20 +6,15 @@ signatures; these stand for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 
 class Abstain(Exception):
-    """What was asked for can't be done on this job without risk or doubt; the message is one clause.
+    """What was asked for can't be done on this job without risk or doubt; the message is one clause."""
 
-    Args:
-        known: Fields of the answer that are known all the same.
-    """
-
-    def __init__(self, why: str, **known: object) -> None:
-        super().__init__(why)
-        self.known = known
+    known: Mapping[str, object] = MappingProxyType({})  # fields of the answer that are known all the same
 
 
 class Device(Protocol):

@@ -47,8 +47,10 @@ class RootModules:
         self._hooks: dict[object, object] | None = None
         self._key = object()
         self._codes: tuple[CodeType, ...] = ()
-        self._kinds: set[type] = set()  # of the roots of the step that runs
-        self._passing: set[type] = set()  # no such root outlived its step
+        self._kinds, self._passing = (
+            set[type](),
+            set[type](),
+        )  # of this step's roots; of those gone with theirs
         self._patches: list[Patch] = []
 
     @property

@@ -162,8 +162,9 @@ class Measuring:
 
 def given_up(task: Task, error: Exception) -> dict[str, object]:
     """The event that ends a task without a result."""
+    known = error.known if isinstance(error, Abstain) else {}
     why = str(error) if isinstance(error, Abstain) else f"it failed: {type(error).__name__}: {error}"
     return {
         "event": task.event,
-        task.event: {"status": "abstained", "why": why, **getattr(error, "known", {})},
+        task.event: {"status": "abstained", "why": why, **known},
     }

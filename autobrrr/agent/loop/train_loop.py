@@ -431,8 +431,8 @@ class TrainLoop:
         self.sampled_steps += 1
         self._sampled = False
         forward_ns, backwards = fields[2], fields[5]
-        self.last_phases, self.last_sample = self._sampling.by_name, fields
         self.last_calls = self.phases.root_calls
+        self.last_phases, self.last_sample = self._sampling.by_name, fields
         if backwards:
             lives = forward_ns < 0 and bool(self.job.roots)  # a root that can't be timed
             self.roots.check(self.hot.owner, saw_forward=forward_ns > 0 or lives)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from inspect import CO_GENERATOR
-from itertools import pairwise
+from itertools import islice, pairwise
 from types import CodeType
 from typing import NamedTuple
 
@@ -151,12 +151,11 @@ def model_calls(paths: CallPaths, foreign: tuple[str, ...]) -> Iterator[dict[str
     """Loops that call the model and do not train: of a rollout, of a generation."""
     trains = {code for phase, path in paths if phase in ("backward", "optimizer") for code, _ in path}
     found: Counter[str] = Counter()
-    for (_, path), count in ((each, count) for each, count in paths.items() if each[0] == "forward"):
-        outside = [at for at in path if is_own(at[0], foreign) and at[0].co_name != "forward"]
-        for code, offset in reversed(outside):
-            if code not in trains and Code(code).around(offset) is not None:
-                found[named(code, offset)] += count
-                break
+    for (phase, path), count in paths.items():
+        callers = (at for at in reversed(path) if is_own(at[0], foreign) and at[0].co_name != "forward")
+        if phase == "forward":  # the outermost
+            loops = (at for at in callers if at[0] not in trains and Code(at[0]).around(at[1]))
+            found.update({named(*at): count for at in islice(loops, 1)})
     return ({"what": "calls the model", "where": at, "samples": count} for at, count in found.items())
 
 
@@ -237,7 +236,11 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
         for at, name in read.attributes(loop):  # of several losses, not of a training loop
-            if name == "backward" and "step" not in names and _retains(read, at):
+            if (
+                name == "backward"
+                and "step" not in names
+                and "retain_graph" in read.keywords(_line(read.code, at))
+            ):
                 yield "repeats backward", named(read.code, at), _line(read.code, at) == line
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
         if {"backward", "step"} & names:
@@ -249,10 +252,6 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
     attention = _attention(read.code, read)
     if attention is not None:
         yield "attention", attention, True
-
-
-def _retains(read: Code, offset: int) -> bool:
-    return "retain_graph" in read.keywords(_line(read.code, offset))
 
 
 def _attention(code: CodeType, read: Code | None = None) -> str | None:

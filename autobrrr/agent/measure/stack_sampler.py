@@ -193,8 +193,7 @@ def sample(
         "workers": [] if workers is None else [list(each) for each in workers.busy.most_common(MOST_SITES)],
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
-        "code": sites_on(stacks, foreign, innermost)
-        + list(model_calls(paths, foreign))
+        "code": [*sites_on(stacks, foreign, innermost), *model_calls(paths, foreign)]
         + [{"what": what, "where": at, "samples": count} for (what, at), count in serves.items()]
         + also(len(taken)),
     }

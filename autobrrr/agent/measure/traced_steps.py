@@ -100,9 +100,7 @@ class TraceTask:
             ):
                 recorded = self._ended(kind, found, boundary)
         else:
-            counted = self._calls - calls
-            # Each is an operator of forward, and one of backward: at least.
-            _check_price(counted * CALL_NS, boundary.last_step_ns, operations=[2 * counted])
+            _check_price((self._calls - calls) * CALL_NS, boundary.last_step_ns, self._calls - calls)
             self._prepare(boundary)
         self._tries += 1
         every = KernelTimes(self._taken)
@@ -253,8 +251,11 @@ class TraceTask:
         return readings.record(op_cost_ns=cost_ns, run_delay_share=delay)
 
 
-def _check_price(price_ns: int, step_ns: int, **known: object) -> None:
+def _check_price(price_ns: int, step_ns: int, calls: int = 0) -> None:
     """Raises Abstain where watching a step would hold training up longer than a pause may last, or a step."""
     if price_ns > max(PAUSE_NS, step_ns):
-        why = f"watching so many operators would pause training for about {price_ns / 1e9:.1f} s"
-        raise Abstain(why, **known)
+        refusal = Abstain(f"watching so many operators would pause training for about {price_ns / 1e9:.1f} s")
+        refusal.known = (
+            {"operations": [2 * calls]} if calls else {}
+        )  # one of forward, one of backward, at least
+        raise refusal
