@@ -129,7 +129,7 @@ class Tuning(Record, frozen=True, kw_only=True):
 
 
 class TuneProgress(Record, frozen=True, kw_only=True):
-    """Where a tuning stands; sent after every pair of blocks."""
+    """Where a tuning stands; sent after every pair of blocks, and once a second between them."""
 
     stage: Literal["trial", "ablation", "final", "guard"]
     text: str  # one line for people

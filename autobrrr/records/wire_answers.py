@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from autobrrr.agent.remedies.registry import RefusalCode
-from autobrrr.records import Advice, OpTime, Record, TuneProgress, Tuning
+from autobrrr.records import Advice, OpTime, Record, Tuning
 
 
 class SessionFacts(Record, frozen=True, kw_only=True):
@@ -145,6 +145,5 @@ class Details(Record, frozen=True, kw_only=True):
     later: list[Advice] = []  # that are advised, and not tried on a running job
     operators: list[OpTime] = []  # of the traced steps, widest first; per step
     recipe: RecipeNow | None = None
-    progress: TuneProgress | None = None  # of the tuning that runs
     tuned: Tuning | None = None  # the last result
     paused: bool = False

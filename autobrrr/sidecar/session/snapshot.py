@@ -109,7 +109,6 @@ def details(session: Session, tuning: TuningThread) -> Details:
         later=later,
         operators=widest[:MOST_OPERATORS],
         recipe=recipe_now(on, tuning.tuned, findings.facts),
-        progress=tuning.progress,
         tuned=tuning.tuned,
         paused=tuning.paused,
     )

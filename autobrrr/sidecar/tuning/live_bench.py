@@ -34,6 +34,7 @@ from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, dur
 from autobrrr.tuner.tuning_budget import TuneSettings
 
 T = TypeVar("T")
+Tell = Callable[[TuneProgress | Trial], None]
 
 KEPT_STEPS = 1 << 16
 SWITCH_S = 20.0  # or so many steps, until a remedy must have switched
@@ -85,7 +86,7 @@ class LiveBench:
         self._cancelled = threading.Event()
         self._running = threading.Event()
         self._running.set()
-        self._rested_ns = 0
+        self._rested_ns, self._rests_since_ns = time.monotonic_ns(), 0  # it begins at 0
         self._undoing: dict[int, Future[RemedyOutcome]] = {}  # by token: sent, and not answered yet
         self._peaks: dict[str, MemoryPeaks] = {}  # by remedy
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
@@ -182,8 +183,8 @@ class LiveBench:
             self._cancelled.wait(min(max(SOONEST_NS, missing * typical_ns), LATEST_NS, left_ns) / SECOND_NS)
 
     def now_ns(self) -> int:
-        """Stands still while the user holds the tuner: the budget is for work."""
-        return time.monotonic_ns() - self._rested_ns
+        """Since the tuning began; stands still while the user holds the tuner: the budget is for work."""
+        return (self._rests_since_ns or time.monotonic_ns()) - self._rested_ns
 
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
@@ -210,10 +211,11 @@ class LiveBench:
 
     def rest_while_paused(self) -> None:
         """On the tuner's thread, between pairs: wait for `resume`, `cancel` or the session's end."""
-        began_ns = time.monotonic_ns()
+        self._rests_since_ns = time.monotonic_ns()
         while not self._running.wait(LOOK_S) and self._session.ending is None:
             pass
-        self._rested_ns += time.monotonic_ns() - began_ns
+        self._rested_ns += time.monotonic_ns() - self._rests_since_ns
+        self._rests_since_ns = 0
 
     def close(self) -> None:
         """On the event loop's thread: no more steps are needed."""
@@ -290,13 +292,7 @@ class LiveBench:
                     raise
 
 
-def tune(
-    bench: LiveBench,
-    request: TuneRequest,
-    judged: Diagnosis,
-    on_progress: Callable[[TuneProgress], None],
-    on_trial: Callable[[Trial], None],
-) -> Tuning:
+def tune(bench: LiveBench, request: TuneRequest, judged: Diagnosis, tell: Tell) -> Tuning:
     """Tune the job. Raises what `live_search.tune` raises."""
     from autobrrr.tuner import live_search
 
@@ -304,8 +300,8 @@ def tune(
         bench,
         verdict=judged,
         settings=_settings(request),
-        on_progress=on_progress,
-        on_trial=on_trial,
+        on_progress=tell,
+        on_trial=tell,
         already=bench.active(),
         standing=tuple(bench.standing()),
     )

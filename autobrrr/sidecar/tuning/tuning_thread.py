@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from autobrrr.diagnosis.measurements import Durations
@@ -26,7 +27,7 @@ from autobrrr.records.wire_answers import ActivityLine, RemedyOutcome, TuneFaile
 from autobrrr.sidecar.process.step_replayer import Call
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.sockets.socket_frames import ClientConnection
-from autobrrr.sidecar.tuning.live_bench import LiveBench
+from autobrrr.sidecar.tuning.live_bench import LiveBench, Tell
 from autobrrr.tuner.candidate_space import allowed_classes
 from autobrrr.tuner.job_under_test import RemedyLost
 
@@ -99,10 +100,8 @@ def watch_over(result: Tuning, now_ns: int, *, loss_lost: bool) -> PostTuningWat
     )
 
 
-OnProgress = Callable[[TuneProgress], None]
-OnTrial = Callable[[Trial], None]
 # On its own thread, on a job's bench: tunes until the budget or the candidates are spent.
-Tuner = Callable[[LiveBench, TuneRequest, Diagnosis, OnProgress, OnTrial], Tuning]
+Tuner = Callable[[LiveBench, TuneRequest, Diagnosis, Tell], Tuning]
 # Compares all that was kept with all off, for some seconds; returns what it undid.
 GainCheck = Callable[[LiveBench, float], list[Reverted]]
 
@@ -182,7 +181,10 @@ class TuningThread:
         self._bench.hold(paused)
 
     def look(self) -> None:
-        """Now and then: whether what was kept still pays; where that is in doubt, it is compared."""
+        """Now and then: a tuning's clock goes on; later, what is kept is compared if its gain is in doubt."""
+        bench, now = self._bench, self.progress
+        if bench is not None and now is not None and bench.now_ns() - now.elapsed_ns >= SECOND_NS:
+            self._hear(msgspec.structs.replace(now, elapsed_ns=bench.now_ns()))  # no pair has ended meanwhile
         watchman, window = self._watchman, self._session.findings.window
         if watchman is None or self._bench is not None:
             return
@@ -260,13 +262,11 @@ class TuningThread:
             self._thread.join(timeout_s)
 
     def _work(self, bench: LiveBench, request: TuneRequest, judged: Diagnosis) -> None:
-        asked_by = self.asked_by
-
         def tell(event: Event) -> None:
-            self._call(lambda: self._hear(event, bench, asked_by))
+            self._call(lambda: self._hear(event))
 
         try:
-            last: Event = self._tuner(bench, request, judged, tell, tell)
+            last: Event = self._tuner(bench, request, judged, tell)
         except AutobrrrError as error:
             last = TuneFailed(message=error.message, hint=error.hint, exit_code=error.exit_code)
         except Exception as error:  # noqa: BLE001 - the session must outlive a fault of the tuner
@@ -274,11 +274,12 @@ class TuningThread:
             last = TuneFailed(message=f"the tuner failed: {type(error).__name__}: {error}")
         tell(last)
 
-    def _hear(self, event: Event, bench: LiveBench, asked_by: ClientConnection | None) -> None:
+    def _hear(self, event: Event) -> None:
         """A word of the tuner, for the session and for all who listen."""
+        also = () if self.asked_by is None else (self.asked_by,)
         if isinstance(event, TuneProgress):
             self.progress = event
-            self._session.narrate(f"paused: {event.text}" if bench.paused else event.text)
+            self._session.narrate(f"paused: {event.text}" if self.paused else event.text)
         elif isinstance(event, Trial | Tuning):
             self._session.record(event)
         if isinstance(event, Tuning):
@@ -288,7 +289,7 @@ class TuningThread:
             self._watchman = watch_over(event, self._clock_ns(), loss_lost=lost) or self._watchman
         if isinstance(event, Tuning | TuneFailed):
             self._through()  # first: whoever hears of the end may ask for another tuning at once
-        self.push(event, () if asked_by is None else (asked_by,))
+        self.push(event, also)
 
     def _through(self) -> None:
         if self._bench is not None:

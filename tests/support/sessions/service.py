@@ -16,7 +16,7 @@ from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.sockets.socket_frames import ClientConnection
-from autobrrr.sidecar.tuning.live_bench import LiveBench
+from autobrrr.sidecar.tuning.live_bench import LiveBench, Tell
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 from support.machines.devices import AbsentDevice
 from support.sessions.sidecar import RingWriter, ScriptedAgent, job_facts
@@ -107,14 +107,12 @@ class FakeTuner:
         self.request: TuneRequest | None = None
         self.bench: LiveBench | None = None
 
-    def __call__(
-        self, bench: LiveBench, request: TuneRequest, judged: Diagnosis, on_progress, on_trial
-    ) -> TuningResult:  # type: ignore[no-untyped-def]
+    def __call__(self, bench: LiveBench, request: TuneRequest, _: Diagnosis, tell: Tell) -> TuningResult:
         self.request, self.bench = request, bench
         if self.error is not None:
             raise self.error
-        on_progress(TuneProgress(stage="trial", text="trying optimizer.fused"))
-        on_trial(TRIAL)
+        tell(TuneProgress(stage="trial", text="trying optimizer.fused"))
+        tell(TRIAL)
         return RESULT
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, encode
-from autobrrr.records import Diagnosis, from_registry
+from autobrrr.records import Diagnosis, TuneProgress, from_registry
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, LogTail, RemedyOutcome, SessionEnding, SessionFacts
@@ -323,6 +323,20 @@ def test_a_tuning_reports_to_its_client_and_to_all_who_listen(office: Office, gu
         assert [ear.hear()["event"] for _ in range(3)] == ["progress", "trial", "tuned"]
     assert office.tuner.request == TuneRequest(for_s=60, only=["optimizer.fused"])
     assert office.session.state.value == "watching"
+
+
+def test_the_clock_of_a_tuning_goes_on_while_no_pair_ends(
+    office: Office, guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LiveBench, "now_ns", lambda _: office.now_ns)
+    guest.ask("tune")
+    office.tuning.join(5)
+    office.calls.pop(0)()  # type: ignore[operator]
+    office.later(2)
+    office.later(0.5)
+    told = [msgspec.convert(guest.hear()["progress"], TuneProgress) for _ in range(2)]
+    assert [each.elapsed_ns for each in told] == [0, 2_000_000_000]
+    assert guest.hears_nothing()
 
 
 def test_only_one_tuning_at_a_time(office: Office, guest: Guest) -> None:
