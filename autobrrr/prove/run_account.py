@@ -135,12 +135,13 @@ def accounts_of(
     """
     accounts: list[RunAccount] = []
     enough: int | None = None
-    for side, launch in launches:
+    for number, (side, launch) in enumerate(launches, 1):
+        doing = f"counting the work of {side}, run {number} of {len(launches)}"
         account = RunAccount(file=factory.home / secrets.token_hex(6))
         trial = factory.begin(replace(launch, audit=account.file))
         trial.witnesses.rest()
         try:
-            _watch(trial, account, tell, time_s=time_s, least=least, enough=enough)
+            _watch(trial, account, tell, doing, time_s=time_s, least=least, enough=enough)
             ending = trial.ending  # closing ends what still runs
         finally:
             trial.close()
@@ -172,6 +173,7 @@ def _watch(
     trial: LiveTrial,
     account: RunAccount,
     tell: Callable[[str], None],
+    doing: str,
     *,
     time_s: float,
     least: int,
@@ -190,5 +192,5 @@ def _watch(
             return
         if began_s is not None and time.monotonic() > began_s + long_s:
             return
-        tell(f"counting the work of both: {count} steps")
+        tell(f"{doing}: {count} steps" if count else doing)
         time.sleep(LOOK_S)

@@ -17,25 +17,27 @@ from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from support.accounts import step
 
+Start = Callable[[Path], "Started"]
 BROKEN = b'{"note":"broken","what":"an error","step":1}\n'
 
 
 class Started:
-    """A trial that makes a step in each look, up to its last."""
+    """A trial that makes a step in each look but the first, up to its last."""
 
     lines = ()
 
     def __init__(self, file: Path, last: int | None, first: bytes = b"") -> None:
         self.witnesses, self.ending, self.closed = self, cast(TrialEnding | None, None), False
-        self._file, self._last, self._count = Path(f"{file}-1"), last, 0
+        self._file, self._last, self._count = Path(f"{file}-1"), last, -1
         self._file.write_bytes(first)
 
     def look(self) -> None:
         if self._count == self._last:
             self.ending = TrialEnding(kind="too_short", why="it ended", code=0)
             return
-        with self._file.open("ab") as file:
-            file.write(msgspec.json.encode(step(self._count)) + b"\n")
+        if self._count >= 0:
+            with self._file.open("ab") as file:
+                file.write(msgspec.json.encode(step(self._count)) + b"\n")
         self._count += 1
 
     def rest(self) -> None: ...
@@ -44,7 +46,7 @@ class Started:
         self.closed = True
 
 
-def counted(folder: Path, *starts: Callable[[Path], Started], least: int = 4) -> list[RunAccount]:
+def counted(folder: Path, *starts: Start, least: int = 4, tell: Any = print) -> list[RunAccount]:
     """The accounts of `before`, of its twin and of `after`; no two run at a time."""
     launch, begun = TrialLaunch(command=("train",), environment={}, folder=folder), list[Started]()
 
@@ -57,7 +59,7 @@ def counted(folder: Path, *starts: Callable[[Path], Started], least: int = 4) ->
             return begun[-1]
 
     sides = [(side, launch) for side in ("before", "before", "after")][: len(starts)]
-    return run_account.accounts_of(cast(Any, Factory()), sides, 0.3, least=least)
+    return run_account.accounts_of(cast(Any, Factory()), sides, 0.3, tell, least)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +67,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_account, "LOOK_S", 0.001)
 
 
-def lasting(*lasts: int | None) -> Sequence[Callable[[Path], Started]]:
+def lasting(*lasts: int | None) -> Sequence[Start]:
     return [lambda file, last=last: Started(file, last) for last in lasts]  # type: ignore[misc]
 
 
@@ -75,6 +77,16 @@ def test_the_first_runs_for_its_time_and_the_others_for_as_many_steps(tmp_path: 
     assert len(before.steps) <= len(twin.steps) <= len(before.steps) + 1
     assert len(before.steps) <= len(after.steps) <= len(before.steps) + 1
     assert not before.ended
+
+
+def test_each_run_is_a_stage_of_its_own_whose_first_line_holds_no_figure(tmp_path: Path) -> None:
+    told: list[str] = []
+    counted(tmp_path, *lasting(5, 5, 5), tell=told.append)
+    stages = ("before, run 1", "before, run 2", "after, run 3")
+    assert [line for line in told if ":" not in line] == [
+        f"counting the work of {each} of 3" for each in stages
+    ]
+    assert told[-1] == "counting the work of after, run 3 of 3: 5 steps"
 
 
 @pytest.mark.parametrize(("last", "steps", "ended"), [(3, 3, True), (5, 5, True), (9, 6, False)])
@@ -92,7 +104,7 @@ def test_who_never_trains_is_named(tmp_path: Path) -> None:
 
 
 def test_an_account_that_stops_before_the_first_step_is_what_is_told(tmp_path: Path) -> None:
-    stops = cast(Callable[[Path], Started], lambda file: Started(file, None, BROKEN))
+    stops = cast(Start, lambda file: Started(file, None, BROKEN))
     with pytest.raises(AutobrrrError, match="the work of before can't be counted: an error"):
         counted(tmp_path, lambda file: _silent(stops(file)))
 
