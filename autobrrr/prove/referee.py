@@ -42,7 +42,7 @@ from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.tuner.confidence_sequence import Interval
 
 BUDGET_NS = 120_000_000_000
-AUDIT_SHARE = 0.2
+AUDIT_SHARE = 0.1  # for each of the three runs that are counted
 BEARABLE_MINUTES = 60
 PATIENCE = 2  # times the budget, until there are as many
 TAKEN_BACK = 0.02  # of the gain: if rare long steps cost more than this, it is said
@@ -110,16 +110,18 @@ def prove(
     """
     began_ns = time.perf_counter_ns()
     work = _counted(question, factory, tell)
-    turns = TimedTurns(sides=with_twin(factory, question.before, question.after), tell=tell)
+    again_ns = 0.0 if work.is_whole else (time.perf_counter_ns() - began_ns) / max(1, work.steps)
+    sides = with_twin(factory, question.before, question.after)
+    turns = TimedTurns(sides=sides, tell=tell, furthest=work.steps)
     if work.is_settled:
         return _judged(question, work, turns, StartRule(), began_ns)
     try:
-        rule = _timed(question, turns, began_ns)
+        rule = _timed(question, turns, began_ns, again_ns)
     except Unmeasurable as problem:
         if not problem.ending.is_orderly:
             raise
         if not work.is_whole:  # it ended while it was timed: whether before ends there too must be seen
-            work = _counted(question, factory, tell, least=max(turns.furthest, work.steps) + 1)
+            work = _counted(question, factory, tell, least=turns.furthest + 1)
         found = _judged(question, work, turns, StartRule(), began_ns)
         if found.refusals or work.is_settled:
             return found
@@ -134,15 +136,21 @@ def prove(
     return msgspec.structs.replace(found, slower=cause, elapsed_ns=time.perf_counter_ns() - began_ns)
 
 
-def _timed(question: Question, turns: TimedTurns, began_ns: int) -> StartRule:
-    """Starts until the question is decided or the time is over."""
-    rule = StartRule(gate=question.gate)
+def _timed(question: Question, turns: TimedTurns, began_ns: int, again_ns: float) -> StartRule:
+    """Starts until the question is decided or the time is over.
+
+    Args:
+        again_ns: What it takes to count a step that is timed, in all runs.
+    """
+    rule, first_ns = StartRule(gate=question.gate), time.perf_counter_ns()
     while True:
-        turns.start()
-        elapsed_ns = time.perf_counter_ns() - began_ns
-        is_last = elapsed_ns * (1 + 1 / max(1, len(turns.results))) > question.budget_ns
-        if rule.is_over(turns.results, is_last=is_last) or elapsed_ns > PATIENCE * question.budget_ns:
+        turns.until_ns = began_ns + question.budget_ns - again_ns * turns.furthest
+        now_ns = time.perf_counter_ns()
+        usual_ns = (now_ns - first_ns) / max(1, len(turns.results))
+        is_last = now_ns + usual_ns > turns.until_ns
+        if rule.is_over(turns.results, is_last=is_last) or now_ns - began_ns > PATIENCE * question.budget_ns:
             return rule
+        turns.start()
 
 
 def _counted(

@@ -25,7 +25,7 @@ from autobrrr.relaunch.trial.trial_factory import TrialFactory
 LOOK_S = 0.05
 NO_STEPS = TrialEnding(kind="no_steps", why="no update by a torch optimizer was seen")
 LEAST_COMPARED = 16  # steps of each side; of fewer nothing is concluded, unless the runs end before
-PATIENCE = 10  # times the time that is given, until there are as many
+PATIENCE = 20  # times the time that is given, until there are as many
 STEP = b'{"step"'
 Place = tuple[str, str, int, float | None]
 

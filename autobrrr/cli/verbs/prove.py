@@ -44,7 +44,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     packages = "twice: -- CMD with the packages of each of two requirements files"
     flag(parser, "--env FILE", packages, action="append")
     flag(parser, "--gate slower:N%", "accept what is slower by no more (default: it must be faster)")
-    budget = "time budget (default 2m); two fresh starts are made however long they take"
+    budget = "time budget (default 2m); two fresh starts are made and counted however long they take"
     flag(parser, "--for D", budget, default=DEFAULT_S)
     classes = "widest difference of results: bitwise, rounding (default), stream, changes-training"
     flag(parser, "--allow CLASS", classes)

@@ -293,7 +293,7 @@ class Study:
     def _turns(self, before: Point, after: Point, stage: str, doing: str) -> TimedTurns:
         """Fresh starts of two points."""
         sides = {BEFORE: partial(self.stable.start, before), AFTER: partial(self.stable.start, after)}
-        return TimedTurns(sides=sides, tell=lambda text: self._say(stage, doing + text), longer=False)
+        return TimedTurns(sides=sides, tell=lambda text: self._say(stage, doing + text), until_ns=0)
 
     def _confirm(self, winner: Point) -> Interval | None:
         """Fresh starts of both, side by side; None where they could not be measured."""

@@ -187,7 +187,7 @@ class TimedTurns:
     seen: dict[str, SideSeen] = field(default_factory=lambda: defaultdict(SideSeen))
     pairs: int = 0
     furthest: int = 0
-    longer: bool = True  # rounds go on for as long as the start took
+    until_ns: float = math.inf  # rounds go on for as long as the start took, but not past this
     clock: StepClock = "host"
 
     def start(self) -> None:
@@ -238,7 +238,7 @@ class TimedTurns:
             if trial.witnesses.chief is not None:
                 trial.witnesses.chief.cadence = USUAL
         now_ns = time.perf_counter_ns()
-        until_ns = 2 * now_ns - min(trial.began_ns for trial in trials.values()) if self.longer else now_ns
+        until_ns = min(2 * now_ns - min(trial.began_ns for trial in trials.values()), self.until_ns)
         before = {side: (trial.steps.count, trial.ran_ns) for side, trial in trials.items()}
         for found in turns(trials, self.draw):
             rounds.append(found)

@@ -136,7 +136,7 @@ def test_steps_that_were_timed_are_compared_before_anything_is_proven(
         after = account(least, ended=False, evaluated=1 if least == 16 else 0)
         return counted(before, before, after, question.allowed, least)
 
-    def time_them(question: Question, turns: TimedTurns, began_ns: int) -> StartRule:
+    def time_them(question: Question, turns: TimedTurns, *_: float) -> StartRule:
         made = filled((0.20, 0.21, 0.19), 1.2, 0.001)
         turns.results, turns.seen, turns.furthest = made.results, made.seen, 30
         return StartRule(interval=gain_interval(turns.results, 0.01))
@@ -152,6 +152,23 @@ def test_steps_that_were_timed_are_compared_before_anything_is_proven(
     )
 
 
+@pytest.mark.parametrize(("again_ns", "starts"), [(0, 10), (50e6, 5), (1e9, 2)])
+def test_no_start_is_made_where_counting_what_was_timed_would_pass_the_time(
+    monkeypatch: pytest.MonkeyPatch, again_ns: float, starts: int
+) -> None:
+    def start(turns: TimedTurns) -> None:
+        now_ns[0] += 10 * 10**9
+        turns.results.append(StartResult(gain=(-0.5) ** len(turns.results), luck=0.1))
+        turns.furthest = 1000
+
+    now_ns, turns = [0], TimedTurns({})
+    monkeypatch.setattr(referee.time, "perf_counter_ns", lambda: now_ns[0])
+    monkeypatch.setattr(TimedTurns, "start", start)
+    question = Question(before=LAUNCH, after=LAUNCH, budget_ns=100 * 10**9)
+    referee._timed(question, turns, 0, again_ns)
+    assert len(turns.results) == starts
+
+
 def ends_while_timed(patch: pytest.MonkeyPatch, kind: Kind, after_steps: int) -> tuple[Proof, list[int]]:
     """`after` ends after 30 steps, before it could be timed; accounts go as far as they are asked to."""
     asked: list[int] = []
@@ -162,7 +179,7 @@ def ends_while_timed(patch: pytest.MonkeyPatch, kind: Kind, after_steps: int) ->
         after = account(min(least, after_steps), ended=least > after_steps)
         return counted(before, before, after, question.allowed, least)
 
-    def end(question: Question, turns: TimedTurns, began_ns: int) -> None:
+    def end(question: Question, turns: TimedTurns, *_: float) -> None:
         turns.furthest = 30
         raise Unmeasurable(TrialEnding(kind=kind, why="it ended after 30 steps"), "after")
 
