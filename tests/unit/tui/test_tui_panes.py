@@ -142,6 +142,14 @@ def test_remedies_show_what_became_of_them() -> None:
     assert [line.state for line in tuning_pane.lines(tui.kept())][:2] == ["kept", "reverted"]
 
 
+def test_a_remedy_that_gained_and_was_reverted_says_why_on_the_first_screen() -> None:
+    why = "long steps come more often with it: 0.97x over all"
+    gained = msgspec.structs.replace(tui.trial("optimizer.foreach", "undone", 1.25), why=why)
+    rows = [plain(line) for line in glance_pane.glance_rows(take(tui.judged(), gained), 38, 120)]
+    at = next(at for at, line in enumerate(rows) if "optimizer.foreach" in line and "1.25x" in line)
+    assert f"optimizer.foreach: {why}" in rows[at + 1]
+
+
 @pytest.mark.parametrize("width", [60, 72, 80, 120])
 def test_the_list_of_remedies_says_in_whole_words_what_changes_training(width: int) -> None:
     for sorted_by in range(7):

@@ -44,7 +44,7 @@ from autobrrr.report.text_rows import (
 )
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.steps_pane import chart, seconds_shown
-from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, lines, table
+from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, lines, note, table
 from autobrrr_tui.view_state import ScreenStanding, View
 
 INDENT = 2 + LABEL
@@ -131,7 +131,6 @@ def _list(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
     narrow = width < NARROW
     phases = (_phase_words if narrow else _phases)(found, room)
     gained = gain(view, room)
-    late = "" if found.straggler is None else straggler_words(found.straggler)
     groups = [
         RowGroup(0, "", verdict(view, width - 4, 3 if tight else 2, brief=tight)),
         RowGroup(4, "", _grounds(found, width - 4)),
@@ -141,7 +140,7 @@ def _list(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
         RowGroup(1, "phases", phases[1:]),
         RowGroup(3, "device", flowed(_device(found), room)[:2]),
         RowGroup(1, "ranks", strip(view.ranks, room)),
-        RowGroup(3, "ranks", said(late, room, _late_tone(found.straggler), 2)),
+        RowGroup(3, "ranks", _late(found.straggler, room, 2)),
         RowGroup(0, gained.head, [cut(line, room) for line in gained.rows[:2]]),
         *_after(view, width, height),
     ]
@@ -396,9 +395,11 @@ def _remedies(view: View, room: int, most: int) -> list[Row]:
     found = lines(view)
     if not found:
         return [row(piece("none is known yet for this job", "muted"))]
-    rows = table_rows(table(found), room)
-    more = f"{len(rows) - most + 1} more: 3 lists them"
-    below = row(piece(more, "muted", "screen.mode('tuning')"))
+    rows, *listed = ([line] for line in table_rows(table(found), room))
+    for remedy, shown in zip(found, listed, strict=True):
+        gained = remedy.state == "reverted" and (remedy.interval or [0.0])[0] > 1  # so a reason is due
+        rows += [*shown, note(remedy, room)] if gained else shown
+    below = row(piece(f"{len(rows) - most + 1} more: 3 lists them", "muted", "screen.mode('tuning')"))
     return rows if len(rows) <= most else [*rows[: most - 1], below]
 
 
@@ -410,12 +411,12 @@ def _ranks(view: View, straggler: LateRank | None, room: int, most: int) -> list
     each = table_rows(ranks_table(view.ranks, straggler), room)
     if len(rows) + len(each) <= most and len(view.ranks) > 1:
         return [*rows, *each]
-    late = "" if straggler is None else straggler_words(straggler)
-    return [*rows, *said(late, room, _late_tone(straggler), 1)]
+    return [*rows, *_late(straggler, room, 1)]
 
 
-def _late_tone(straggler: LateRank | None) -> str:
-    return "worse" if straggler is not None and straggler.rank is not None else ""
+def _late(straggler: LateRank | None, room: int, most: int) -> list[Row]:
+    tone = "worse" if straggler is not None and straggler.rank is not None else ""
+    return said("" if straggler is None else straggler_words(straggler), room, tone, most)
 
 
 def strip(ranks: Sequence[RankLine], room: int) -> list[Row]:

@@ -101,9 +101,8 @@ def lines(view: View) -> list[RemedyRow]:
 
 def parts(view: View, height: int) -> Sequence[ScreenPart]:
     ends = [Line(text=view.failed, tone="worse")] if view.failed else []
-    kept = view.tuned.kept if view.tuned is not None and not view.tuning else []
-    if view.tuned is not None and not view.tuning:
-        ends += tuned_lines(view.tuned)
+    tuned = None if view.tuning else view.tuned
+    ends += [] if tuned is None else tuned_lines(tuned)
     found = lines(view)
     if not found:
         return [*ends, Line(text="no remedy is known yet for this job", tone="muted")]
@@ -113,7 +112,7 @@ def parts(view: View, height: int) -> Sequence[ScreenPart]:
     below = [Line(text=keys, tone="accent")] if view.acting else []
     if any(line.interval is not None for line in found):
         said = f"achieved: with the remedy against without it [{SURE}]"
-        said += "; speed-up: all kept together against none" if kept else ""
+        said += "; speed-up: all kept together against none" if tuned is not None and tuned.kept else ""
         below.append(Line(text=said, tone="muted"))
     return [*ends, table(found), *below]
 
