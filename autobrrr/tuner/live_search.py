@@ -396,8 +396,7 @@ class _LiveTuning:
             self.no_claim = NoClaim.CROWDED
 
     def all_against_none(self) -> Comparison | None:
-        """What does not come on again is dropped, and the rest compared anew."""
-        why = f"refused {SWITCH_ATTEMPTS} times while it was compared"
+        """What does not come on again, or not soon enough, is dropped, and the rest compared anew."""
         for _ in range(SWITCH_ATTEMPTS):
             if not self.kept:
                 return None
@@ -410,15 +409,16 @@ class _LiveTuning:
                     deadline_ns=self.budget.deadline(CLOSING_SHARE),
                     slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
                 )
-            except LongEpochs as long:
-                why = f"not confirmed: {long}"
-                break
+            except LongEpochs as long:  # what switches at once needs no epochs
+                by_epoch = [each for each in self.kept if each.listed.reach == "next_epoch"]
+                self.drop(by_epoch, f"not confirmed: {long}")
+                continue
             except NotApplied:
                 self.settle()
                 continue
             if not self.has_lost(found):
                 return found
-        self.drop(self.kept, why)
+        self.drop(self.kept, f"refused {SWITCH_ATTEMPTS} times while it was compared")
         return None
 
     def has_lost(self, found: Comparison) -> bool:
@@ -428,7 +428,7 @@ class _LiveTuning:
             self.settle()
         return self.kept != kept
 
-    def drop(self, choices: Arm, why: str) -> None:
+    def drop(self, choices: Sequence[Choice], why: str) -> None:
         """These no longer count as kept."""
         for choice in choices:
             self.ledger.revise(choice, why)

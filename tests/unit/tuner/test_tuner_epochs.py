@@ -55,3 +55,12 @@ def test_long_epochs_are_left_to_a_new_start_soon(epoch_steps: int) -> None:
     assert "epochs of" in trial.why
     assert "autobrrr tune -- COMMAND" in trial.why
     assert bench.now_ns() < 20 * SECOND_NS
+
+
+def test_epochs_too_long_to_be_confirmed_cost_only_what_goes_by_them() -> None:
+    bench = job(1.5, 600, **{"optimizer.fused": Effect(speed=1.3)})
+    found = tune(bench, settings=settings(*WORKERS, "optimizer.fused"))
+    assert found.kept == bench.names_on == ["optimizer.fused"]
+    assert found.speedup == pytest.approx(1.3, rel=0.1)
+    assert found.interval is not None
+    assert [each.why.partition(":")[0] for each in found.reverted] == ["not confirmed"]
