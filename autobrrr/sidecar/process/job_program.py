@@ -97,6 +97,8 @@ def run_beside(
     )
     if done.returncode == -signal.SIGKILL:
         raise NotRun("it was stopped: a tuning began, or memory ran short")
+    if done.returncode == -signal.SIGTERM:
+        raise NotRun("training can't be paused for it now")
     if done.returncode:
         raise NotRun("it failed")
     return done.stdout

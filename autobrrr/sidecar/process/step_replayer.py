@@ -130,7 +130,9 @@ class StepReplayer:
         """Hear its first line. Whenever it stops itself, have the job stand still; then let it go on."""
 
         def drained(reply: Mapping[str, object]) -> None:
-            process.send_signal(signal.SIGCONT if reply.get("drained") is True else signal.SIGKILL)
+            if reply.get("drained") is not True:
+                process.terminate()  # as it goes on
+            process.send_signal(signal.SIGCONT)
             asked.clear()
 
         def heard(told: StepReplay) -> None:

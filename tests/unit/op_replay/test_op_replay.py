@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from autobrrr.agent.wire.recording import COLLATING
 from autobrrr.op_replay import replay
 from autobrrr.op_replay.player import CallPlayer, ReplayedStep
 from autobrrr.op_replay.step_record import LOADING, StepValue, read
-from autobrrr.sidecar.process import step_replayer
+from autobrrr.sidecar.process import job_program, step_replayer
 from support.agent.memory_root import MemoryRoot
 from support.agent.recorded_steps import recorded
 
@@ -289,3 +291,14 @@ def test_no_replay_begins_where_memory_is_short(tmp_path: Path) -> None:
     told = step_replayer.replayed(os.getpid(), lambda process: b"", root)
     assert told.probe is not None
     assert told.probe.why == "the step can't be replayed: it needs 1024 MiB of memory, 900 MiB are free"
+
+
+def test_a_job_that_can_not_stand_still_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_program, "_PROGRAM", "import os; os.kill(os.getpid(), 19)")
+    replayer, found = step_replayer.StepReplayer(os.getpid(), lambda call: call()), SimpleQueue[Any]()
+    replayer.drain = lambda drained: drained({"ok": True, "drained": False})
+    replayer.expect(True)
+    replayer({"status": "ok"}, os.memfd_create("record"), found.put)
+    assert (
+        found.get(timeout=30).probe.why == "the step can't be replayed: training can't be paused for it now"
+    )
