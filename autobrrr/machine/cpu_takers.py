@@ -78,11 +78,10 @@ class CpuTakers:
 
     def _command(self, pid: int) -> str:
         """The program, and of a Python process what it runs; no further word: it may hold a secret."""
-        words = procfs.cmdline(pid, self._proc)
-        if not words:
-            seen = procfs.stat(pid, self._proc)
-            return str(seen.comm) if seen is not None else "?"
-        program = os.path.basename(words[0].raw.partition(" ")[0])  # it may be a title without spaces
+        words, seen = procfs.cmdline(pid, self._proc), procfs.stat(pid, self._proc)
+        program = seen.comm.raw if seen is not None else "?"
+        if words and " " not in words[0].raw:  # else a path with spaces, or a title, which may hold all words
+            program = os.path.basename(words[0].raw)
         script = procfs.script(words) if procfs.is_python(program) else None
         return readable(f"{program} {os.path.basename(script.raw)}" if script is not None else program)
 
