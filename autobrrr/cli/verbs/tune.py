@@ -284,7 +284,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             search=search,
             budget_ns=BUDGET_NS if args.for_s is None else int(args.for_s * 1e9),
             keep_output=keep,
-            on_progress=_say_trials,
+            on_progress=_say_progress,
             on_trial=lambda trial: narrate(f"{trial.remedy}: {trial.why}"),
         )
         try:
@@ -400,9 +400,3 @@ def _proposal(
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("the proposed space was not accepted", "name what to vary with --param")
     return base, parameters
-
-
-def _say_trials(progress: TuneProgress) -> None:
-    left_s = (progress.budget_ns - progress.elapsed_ns) / 1e9
-    line = f"[{progress.elapsed_ns / 1e9:.0f} s, {max(0.0, left_s):.0f} s left] {progress.text}"
-    NARRATOR.status(line, subject=progress.stage)
