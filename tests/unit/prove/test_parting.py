@@ -19,12 +19,8 @@ def against(after: RunAccount, again: RunAccount | None = None) -> Sameness:
 
 def test_equal_runs_are_bitwise() -> None:
     found = against(account(12))
-    assert (found.class_, found.deterministic, found.step, found.compared_steps) == (
-        "bitwise",
-        True,
-        None,
-        12,
-    )
+    assert (found.class_, found.deterministic) == ("bitwise", True)
+    assert (found.step, found.compared_steps) == (None, 12)
 
 
 def test_the_first_step_and_the_first_module_are_named() -> None:

@@ -18,7 +18,6 @@ from autobrrr.tuner.candidate_space import (
     conflicts,
     thread_counts,
     unasked,
-    widest,
 )
 from autobrrr.tuner.comparison import undo_losses
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
@@ -112,11 +111,6 @@ def test_what_no_device_has_run_is_tried_where_it_is_allowed() -> None:
     assert allowed_classes("unproven") == BOTH
     assert "compile.reduce_overhead" in tried("stream,unproven")
     assert tried("stream,unproven") > tried("stream")
-
-
-def test_the_widest_class_speaks_for_all() -> None:
-    assert widest([]) == "bitwise"
-    assert widest(["rounding", "bitwise", "stream"]) == "stream"
 
 
 def test_choices_conflict_where_they_set_the_same_thing() -> None:
