@@ -56,6 +56,7 @@ LATER_STEPS = 128
 LATER_NS = 3_000_000_000
 SAID_NS = 500_000_000
 UNSTAMPED_STEPS = 64
+STOPPED = "stopped by the user before the tuning was through"
 UNSTAMPED = (
     "the job computes on a device that works asynchronously, and its steps came without the device's time"
 )
@@ -159,23 +160,24 @@ class _LiveTuning:
             raise
         self.settle()
         if self.bench.cancelled():
-            stopped = "stopped by the user before the tuning was through"
-            self.note = stopped if self.note is None else f"{stopped}; {self.note}"
+            self.note = STOPPED if self.note is None else f"{STOPPED}; {self.note}"
         elif self.untried and self.note is None:
             self.note = f"there was no time for {len(self.untried)} of them: --for {self.enough_s}s would do"
         return self.result(closing)
 
     def claims_nothing(self) -> Tuning:
-        """Nothing is tried on a device whose time is not seen."""
+        """Nothing is tried on a device whose time is not seen, or where the user stops before steps were."""
+        stopped = self.bench.cancelled()
         while (choice := self.study.ask()) is not None:
-            self.end(choice, "skipped", UNSTAMPED)
-        self.note, self.no_claim = f"nothing can be claimed: {UNSTAMPED}", NoClaim.NO_DEVICE_STAMPS
+            self.end(choice, "skipped", "stopped by the user" if stopped else UNSTAMPED)
+        self.note = STOPPED if stopped else f"nothing can be claimed: {UNSTAMPED}"
+        self.no_claim = None if stopped else NoClaim.NO_DEVICE_STAMPS
         return self.result(None)
 
     def first_steps(self) -> float | None:
         """A typical step, to size the blocks by: of very few the shortest, for one may hold an evaluation.
 
-        None where the job computes on a device, and its steps come without the device's time.
+        None where the user stops, or the job computes on a device and its steps lack the device's time.
         """
         first, deadline_ns = self.bench.next_seq(), self.budget.deadline(1.0)
         count = FIRST_STEPS
@@ -189,7 +191,9 @@ class _LiveTuning:
                 return float(np.median(took_ns) if len(found) >= FEWEST_FOR_MEDIAN else took_ns.min())
             if len(ended) >= UNSTAMPED_STEPS and not len(found) and waited_ns > FIRST_WAIT_NS:
                 return None
-            if self.bench.cancelled() or self.bench.now_ns() > deadline_ns:
+            if self.bench.cancelled():
+                return None
+            if self.bench.now_ns() > deadline_ns:
                 if len(ended) > len(found):
                     return None
                 raise AutobrrrError(

@@ -274,12 +274,7 @@ def test_stopped_at_any_moment_only_what_is_kept_stays_on(after_steps: int, seed
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)},
         cancel_after_steps=after_steps,
     )
-    try:
-        found = tuned(job)
-    except AutobrrrError:
-        assert after_steps < 100
-        assert job.names_on == []
-        return
+    found = tuned(job)
     assert sorted(job.names_on) == sorted(found.kept)
     if found.interval is None and found.kept:
         assert found.note is not None
