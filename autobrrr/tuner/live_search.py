@@ -414,7 +414,7 @@ class _LiveTuning:
                     slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
                 )
             except LongEpochs as long:  # what switches at once needs no epochs
-                by_epoch = [each for each in self.kept if each.listed.reach == "next_epoch"]
+                by_epoch = [each for each in self.kept if each.reach == "next_epoch"]
                 self.drop(by_epoch, f"not confirmed: {long}")
                 continue
             except NotApplied:
@@ -432,7 +432,7 @@ class _LiveTuning:
             self.settle()
         return self.kept != kept
 
-    def drop(self, choices: Sequence[Choice], why: str) -> None:
+    def drop(self, choices: Sequence[Advice], why: str) -> None:
         """These no longer count as kept."""
         for choice in choices:
             self.ledger.revise(choice, why)

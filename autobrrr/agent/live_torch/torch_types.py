@@ -7,14 +7,13 @@ signatures; these stand for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from types import MappingProxyType
 from typing import Protocol
 
 
 class Abstain(Exception):
     """What was asked for can't be done on this job without risk or doubt; the message is one clause."""
 
-    known: Mapping[str, object] = MappingProxyType({})  # fields of the answer that are known all the same
+    known: Mapping[str, object] | None = None  # fields of the answer that are known all the same
 
 
 class Device(Protocol):

@@ -99,14 +99,12 @@ class RootModules:
         self._begun = False
         self._leave()
         self._left -= 1
-        self._searches = max(
-            self._searches, self._found
-        )  # it may be replaced later: the next is looked for, too
+        # It may be replaced later: the next is looked for, too.
+        self._searches = max(self._searches, self._found)
         if self._job.roots:
             self._left = 0
-        else:
-            self._passing |= self._kinds
-        self._kinds.clear()
+            self._kinds.clear()
+        self._passing |= self._kinds
         return not self._left
 
     def stop(self) -> None:

@@ -162,7 +162,7 @@ class Measuring:
 
 def given_up(task: Task, error: Exception) -> dict[str, object]:
     """The event that ends a task without a result."""
-    known = error.known if isinstance(error, Abstain) else {}
+    known = (error.known if isinstance(error, Abstain) else None) or {}
     why = str(error) if isinstance(error, Abstain) else f"it failed: {type(error).__name__}: {error}"
     return {
         "event": task.event,
