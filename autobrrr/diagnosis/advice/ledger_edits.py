@@ -66,10 +66,11 @@ def sites(measured: Measurements, *kinds: str) -> list[CodeSite]:
 def costly_line(measured: Measurements, what: str) -> Found:
     """The dearest line of a kind that is much of what its function takes."""
     looks = 0 if measured.frames is None else measured.frames.samples
-    for site in sites(measured, what):
-        row = where_of(measured, site.where)
+    found = [(site, where_of(measured, site.where)) for site in sites(measured, what)]
+    for site, row in found:
         if row is not None and site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
-            return site.where, min(row.share, site.samples / looks) if what in ITSELF else row.share
+            own = sum(other.samples for other, at in found if at == row) / looks  # of the function's lines
+            return site.where, min(row.share, own) if what in ITSELF else row.share
     return None
 
 
@@ -100,6 +101,13 @@ def _unknown(measured: Measurements, does: str) -> Found:
     places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
     places += [] if looped is None else [looped[0]]
     if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:
+        return None
+    parts = step_parts(measured)  # by the clock the loss is part of forward, and no step can do without it
+    if (
+        does != SLEEPS
+        and parts is not None
+        and parts.phase.get("other", 1.0) < thresholds.NAMED_AT * row.share
+    ):
         return None
     return row.place, row.share
 
@@ -166,6 +174,22 @@ def _made_of_small(one: OpWork) -> int:
     return made if made >= MANY_TIMES * max(map(prod, shapes)) else 0
 
 
+def _half_on_cpu(measured: Measurements) -> Found:
+    """What products of short floats take beyond float32 on a CPU that has no instructions for them."""
+    parts, traced, peaks = step_parts(measured), measured.traced, measured.peaks
+    if (
+        measured.bf16 is not False
+        or parts is None
+        or parts.kernels is None
+        or traced is None
+        or peaks is None
+    ):
+        return None
+    short = [one for one in traced.work if one.dtype in ("bfloat16", "float16") and one.flops]
+    more_ns = sum(max(0.0, one.kernel_ns - 1e9 * (one.flops or 0.0) / peaks.matmul_flops) for one in short)
+    return "", sum(parts.kernels.values()) * more_ns / max(1.0, sum(one.kernel_ns for one in traced.work))
+
+
 def _prints(measured: Measurements) -> Found:
     """Tensors that are turned to text; not a device's: the line waits for kernels, as another would then."""
     waits = measured.facts is not None and measured.facts.is_asynchronous
@@ -183,6 +207,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     CALLED: _called_often,
     REPEATED: _repeated,
     "spreads out": _spread_out,
+    "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,
