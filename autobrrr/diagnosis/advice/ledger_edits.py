@@ -134,9 +134,12 @@ def _loops(measured: Measurements) -> Found:
 
 
 def _called_often(measured: Measurements) -> Found:
-    """A loop that calls the model many times for one update, and its part of the looks."""
-    calls = measured.anatomy.calls_per_step if measured.anatomy is not None else None
-    return _recording(measured, CALLED) if (calls or 0) >= CALLED_OFTEN else None
+    """A loop that calls the model many times for one update: the model's part of it, and its own."""
+    calls, found = measured.anatomy and measured.anatomy.calls_per_step, _recording(measured, CALLED)
+    if found is None or (calls or 0) < CALLED_OFTEN:
+        return None
+    row = where_of(measured, found[0])
+    return found[0], found[1] + (row.share if row is not None and row.phase == "other" else 0.0)
 
 
 def _repeated(measured: Measurements) -> Found:
