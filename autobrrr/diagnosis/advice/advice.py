@@ -24,10 +24,8 @@ from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Verdict, from_registry
 
 CHANGES: Final = "changes-training"
-MAY_COST: Final = (  # none knows how much
-    *("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad"),
-    "edit.cache_parametrization",  # nothing where a step reads a weight once
-)
+# None knows how much, and where a step reads a weight once the last of them costs nothing.
+MAY_COST: Final = ("edit.deterministic", "edit.cudnn_benchmark", "edit.cache_parametrization")
 WORTH_SAYING = 1.03
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 

@@ -81,8 +81,14 @@ def _of_padding(measured: Measurements, fact: SettingFact) -> float:
     return model * max(0.0, fact.value - STILL_PADDED)
 
 
+def _half_of_backward(measured: Measurements, fact: SettingFact) -> float | None:
+    parts = step_parts(measured)
+    return None if parts is None else fact.value * parts.phase.get("backward", 0.0) / 2
+
+
 GAINS: Mapping[str, Callable[[Measurements, SettingFact], float | None]] = {
     "all": lambda measured, fact: fact.value,
+    "half_of_backward": _half_of_backward,
     "half_of_kernels": _half_of_kernels,
     "padding": _of_padding,
     "update": _update,
