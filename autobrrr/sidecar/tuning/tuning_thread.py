@@ -130,8 +130,8 @@ class TuningThread:
         self._once_through: list[Callable[[], None]] = []
         self.asked_by: ClientConnection | None = None
         self.tuned: Tuning | None = None  # the latest result
-        self.asked: TuneRequest | None = None  # of the tuning that runs, and where it stands
-        self.progress: TuneProgress | None = None
+        self.asked: TuneRequest | None = None  # of the tuning that runs
+        self._heard: tuple[TuneProgress, int] | None = None  # where it stands, and when by its bench's clock
 
     def begin(self, asked_by: ClientConnection, request: TuneRequest) -> None:
         """Start; events follow.
@@ -182,9 +182,10 @@ class TuningThread:
 
     def look(self) -> None:
         """Now and then: a tuning's clock goes on; later, what is kept is compared if its gain is in doubt."""
-        bench, now = self._bench, self.progress
-        if bench is not None and now is not None and bench.now_ns() - now.elapsed_ns >= SECOND_NS:
-            self._hear(msgspec.structs.replace(now, elapsed_ns=bench.now_ns()))  # no pair has ended meanwhile
+        if self._bench is not None and self._heard is not None:
+            now, heard_ns = self._heard
+            if (since_ns := self._bench.now_ns() - heard_ns) >= SECOND_NS:  # no pair has ended meanwhile
+                self._hear(msgspec.structs.replace(now, elapsed_ns=now.elapsed_ns + since_ns))
         watchman, window = self._watchman, self._session.findings.window
         if watchman is None or self._bench is not None:
             return
@@ -277,8 +278,8 @@ class TuningThread:
     def _hear(self, event: Event) -> None:
         """A word of the tuner, for the session and for all who listen."""
         also = () if self.asked_by is None else (self.asked_by,)
-        if isinstance(event, TuneProgress):
-            self.progress = event
+        if isinstance(event, TuneProgress) and self._bench is not None:
+            self._heard = event, self._bench.now_ns()
             self._session.narrate(f"paused: {event.text}" if self.paused else event.text)
         elif isinstance(event, Trial | Tuning):
             self._session.record(event)
@@ -294,9 +295,8 @@ class TuningThread:
     def _through(self) -> None:
         if self._bench is not None:
             self._bench.close()
-        self._bench = None
+        self._bench = self._heard = None
         self.asked = self.asked_by = None
-        self.progress = None
         self._session.end_tuning()
         waiting, self._once_through = self._once_through, []
         for then in waiting:
