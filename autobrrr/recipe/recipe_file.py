@@ -292,16 +292,16 @@ def _shown(value: object) -> str:
 
 def from_tuning(tuning: Tuning) -> Recipe:
     """What a tuning on this machine has kept, with its evidence."""
-    kept = [trial for trial in tuning.trials if trial.outcome == "kept"]
-    job = tuning.job
+    kept = [each for each in tuning.trials if each.outcome == "kept"]
     interval = None if tuning.interval is None else (tuning.interval[0], tuning.interval[1])
     return Recipe(
-        match=match_of(job),
-        remedies=tuple(from_registry(trial.remedy, trial.options) for trial in kept),
+        match=match_of(tuning.job),
+        remedies=tuple(
+            Advice(remedy=one.remedy, reach="live", class_=one.class_, options=one.options) for one in kept
+        ),
         # Without an interval the speed-up was not confirmed by a closing run: no evidence.
-        evidence=None
-        if interval is None
-        else Measured(
+        evidence=interval
+        and Measured(
             speedup=tuning.speedup,
             at_least=True,
             interval=interval,
@@ -309,7 +309,7 @@ def from_tuning(tuning: Tuning) -> Recipe:
             best_ns=tuning.best,
             host_peak_bytes=tuning.peaks.host_bytes,
             device_peak_bytes=tuning.peaks.device_bytes,
-            measured_on=measured_on(job),
+            measured_on=measured_on(tuning.job),
         ),
         numerics=tuning.class_,
     )

@@ -118,6 +118,12 @@ def test_no_list_names_a_speed_up_that_was_not_confirmed(tmp_path: Path) -> None
     assert kept.after == "optimizer.fused: no speed-up claimed"
 
 
+def test_a_log_of_an_earlier_version_that_kept_what_is_no_remedy_any_more_is_read(tmp_path: Path) -> None:
+    kept = msgspec.structs.replace(tui.tuned(), kept=["loader.cache"], trials=[tui.trial("loader.cache")])
+    found = said(tmp_path, ("snapshot", tui.snapshot()), ("tuned", kept))
+    assert found["What was gained?"].startswith("1.56x")
+
+
 def test_what_the_guard_has_reverted_since_is_neither_proven_nor_to_be_started_with(tmp_path: Path) -> None:
     kept = msgspec.structs.replace(tui.tuned(), recipe="fast.toml")
     undid = Reverted(remedy=kept.kept[0], why="the loss is no longer finite")
