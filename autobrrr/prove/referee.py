@@ -44,7 +44,6 @@ from autobrrr.tuner.confidence_sequence import Interval
 BUDGET_NS = 120_000_000_000
 AUDIT_SHARE = 0.1  # for each of the three runs that are counted
 BEARABLE_MINUTES = 60
-PATIENCE = 2  # times the budget, until there are as many
 TAKEN_BACK = 0.02  # of the gain: if rare long steps cost more than this, it is said
 # Where training may change.
 ACCEPTED = (WorkRefusal.LOWER_PRECISION, WorkRefusal.FEWER_OPERATIONS, WorkRefusal.OTHER_SEED)
@@ -142,15 +141,15 @@ def _timed(question: Question, turns: TimedTurns, began_ns: int, again_ns: float
     Args:
         again_ns: What it takes to count a step that is timed, in all runs.
     """
-    rule, first_ns = StartRule(gate=question.gate), time.perf_counter_ns()
+    rule, first_ns, silent = StartRule(gate=question.gate), time.perf_counter_ns(), False
     while True:
         turns.until_ns = began_ns + question.budget_ns - again_ns * turns.furthest
-        now_ns = time.perf_counter_ns()
-        usual_ns = (now_ns - first_ns) / max(1, len(turns.results))
-        is_last = now_ns + usual_ns > turns.until_ns
-        if rule.is_over(turns.results, is_last=is_last) or now_ns - began_ns > PATIENCE * question.budget_ns:
+        now_ns, known = time.perf_counter_ns(), len(turns.results)
+        is_last = now_ns + (now_ns - first_ns) / max(1, known) > turns.until_ns  # one more takes as long
+        if rule.is_over(turns.results, is_last=is_last) or (is_last and silent):
             return rule
         turns.start()
+        silent = len(turns.results) == known  # its turns were too few
 
 
 def _counted(

@@ -152,21 +152,24 @@ def test_steps_that_were_timed_are_compared_before_anything_is_proven(
     )
 
 
-@pytest.mark.parametrize(("again_ns", "starts"), [(0, 10), (50e6, 5), (1e9, 2)])
-def test_no_start_is_made_where_counting_what_was_timed_would_pass_the_time(
-    monkeypatch: pytest.MonkeyPatch, again_ns: float, starts: int
+@pytest.mark.parametrize(
+    ("again_ns", "counted_s", "says", "starts"),
+    [(0, 0, 1, 10), (50e6, 0, 1, 5), (1e9, 0, 1, 2), (0, 300, 1, 2), (0, 0, 0, 6)],
+)
+def test_no_third_start_is_made_where_it_or_the_second_count_would_pass_the_time(
+    monkeypatch: pytest.MonkeyPatch, again_ns: float, counted_s: int, says: int, starts: int
 ) -> None:
     def start(turns: TimedTurns) -> None:
         now_ns[0] += 10 * 10**9
-        turns.results.append(StartResult(gain=(-0.5) ** len(turns.results), luck=0.1))
+        turns.results += says * [StartResult(gain=(-0.5) ** len(turns.results), luck=0.1)]
         turns.furthest = 1000
 
-    now_ns, turns = [0], TimedTurns({})
+    now_ns, turns = [counted_s * 10**9], TimedTurns({})
     monkeypatch.setattr(referee.time, "perf_counter_ns", lambda: now_ns[0])
     monkeypatch.setattr(TimedTurns, "start", start)
     question = Question(before=LAUNCH, after=LAUNCH, budget_ns=100 * 10**9)
     referee._timed(question, turns, 0, again_ns)
-    assert len(turns.results) == starts
+    assert now_ns[0] == (counted_s + 10 * starts) * 10**9
 
 
 def ends_while_timed(patch: pytest.MonkeyPatch, kind: Kind, after_steps: int) -> tuple[Proof, list[int]]:
