@@ -139,7 +139,7 @@ def unasked(
         if remedy.cls in allowed:
             asked = f"--allow {UNPROVEN}" if remedy.unproven else f"--only {name}"
             why = f"not tried unasked; {asked} tries it"
-        found.append((msgspec.structs.replace(advice.get(name) or from_registry(name), options={}), why))
+        found.append((advice.get(name) or from_registry(name), why))
     return found
 
 
