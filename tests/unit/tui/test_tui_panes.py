@@ -148,6 +148,8 @@ def test_a_remedy_that_gained_and_was_reverted_says_why_on_the_first_screen() ->
     rows = [plain(line) for line in glance_pane.glance_rows(take(tui.judged(), gained), 38, 120)]
     at = next(at for at, line in enumerate(rows) if "optimizer.foreach" in line and "1.25x" in line)
     assert f"optimizer.foreach: {why}" in rows[at + 1]
+    both = take(take(tui.judged(), gained), msgspec.structs.replace(gained, remedy="optimizer.fused"))
+    assert any("3 more: 3 lists them" in plain(line) for line in glance_pane.glance_rows(both, 27, 120))
 
 
 @pytest.mark.parametrize("width", [60, 72, 80, 120])

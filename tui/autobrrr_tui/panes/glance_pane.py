@@ -399,7 +399,8 @@ def _remedies(view: View, room: int, most: int) -> list[Row]:
     for remedy, shown in zip(found, listed, strict=True):
         gained = remedy.state == "reverted" and (remedy.interval or [0.0])[0] > 1  # so a reason is due
         rows += [*shown, note(remedy, room)] if gained else shown
-    below = row(piece(f"{len(rows) - most + 1} more: 3 lists them", "muted", "screen.mode('tuning')"))
+    more = sum([each] in listed for each in rows[most - 1 :])
+    below = row(piece(f"{more} more: 3 lists them", "muted", "screen.mode('tuning')"))
     return rows if len(rows) <= most else [*rows[: most - 1], below]
 
 

@@ -117,9 +117,8 @@ class SessionScreen(ListScreen):
             line = self._line()
             name = picked if line is None else line.remedy.remedy
             known = {each.remedy.why for each in tuning_pane.lines(self.view)}  # in the details already
-            self.app.push_screen(
-                TextScreen(picked, [*details(self._parts, picked), *meaning_of(name, known)])
-            )
+            told = [*details(self._parts, picked), *meaning_of(name, known)]
+            self.app.push_screen(TextScreen(picked, told))
 
     def action_copy(self) -> None:
         text = self._copied()
