@@ -166,7 +166,7 @@ class _LiveTuning:
         return self.result(closing)
 
     def claims_nothing(self) -> Tuning:
-        """Nothing is tried on a device whose time is not seen, or where the user stops before steps were."""
+        """Nothing is tried on a device whose time is not seen, or where the user stops at once."""
         stopped = self.bench.cancelled()
         while (choice := self.study.ask()) is not None:
             self.end(choice, "skipped", "stopped by the user" if stopped else UNSTAMPED)
@@ -416,12 +416,11 @@ class _LiveTuning:
             except LongEpochs as long:  # what switches at once needs no epochs
                 by_epoch = [each for each in self.kept if each.reach == "next_epoch"]
                 self.drop(by_epoch, f"not confirmed: {long}")
-                continue
             except NotApplied:
                 self.settle()
-                continue
-            if not self.has_lost(found):
-                return found
+            else:
+                if not self.has_lost(found):
+                    return found
         self.drop(self.kept, f"refused {SWITCH_ATTEMPTS} times while it was compared")
         return None
 
