@@ -67,7 +67,7 @@ class AgentSession:
         self._outbox: deque[dict[str, object]] = deque()
         self._loop = TrainLoop(torch, self._pages, active, self._emit)
         self._readonly = bool(boot.get("readonly"))
-        self._news_told: tuple[int, int | None, bool] | None = None
+        self._news_told: tuple[int, int | None, bool, bool] | None = None
         self._told: dict[str, dict[str, object]] = {}  # by event: what was sent last
         self._census = SettingsCensus(self._loop)
         self._began = time.monotonic()
@@ -147,7 +147,7 @@ class AgentSession:
         if loop.hot.steps == 0 and time.monotonic() - self._began > LOOK_FOR_MARKS_AFTER_S:
             loop.look_for_marks()
         self._tell("facts", self._facts())  # it may have been entered as it began
-        news = (loop.news, loop.loader.workers, loop.sampled_steps > 0)
+        news = (loop.news, loop.loader.workers, loop.sampled_steps > 0, loop.calls.learnt)
         if loop.steps.pattern is not None and news != self._news_told:
             try:
                 anatomy = read_anatomy(loop)

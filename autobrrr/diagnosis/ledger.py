@@ -72,10 +72,8 @@ def ledger(measured: Measurements) -> list[LedgerRow]:
         if int(one.share * step_ns) > 0
     ]
     rest_ns = step_ns - sum(row.ns for row in rows)
-    why, share = (
-        "small parts" if rows else "neither stacks nor phases were measured",
-        round(rest_ns / step_ns, 4),
-    )
+    why = "small parts" if rows else "neither stacks nor phases were measured"
+    share = round(rest_ns / step_ns, 4)
     rest = LedgerRow(phase="other", kind="unseen", where=None, ns=rest_ns, share=share, source=why)
     return rows + [rest] * (rest_ns > 0)
 
@@ -140,11 +138,8 @@ def placed_trends(measured: Measurements) -> list[Trend]:
     }
     found = [one for one in trends(measured) if theirs or (one.what, one.kind) != ("step", "grows")]
     if own is None:  # the one line that takes as much as steps grew by
-        grown = max(
-            (1 - one.first / one.last for one in found if one.kind == "grows" and one.what == "step"),
-            default=1,
-        )
-        may = [row.place for row in wheres(measured) if row.share >= grown]
+        grown = [1 - one.first / one.last for one in found if (one.what, one.kind) == ("step", "grows")]
+        may = [row.place for row in wheres(measured) if grown and row.share >= grown[0]]
         at["step", "grows"] = may[0] if len(may) == 1 else None
     return [msgspec.structs.replace(one, where=at.get((one.what, one.kind))) for one in found]
 

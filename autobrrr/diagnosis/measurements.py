@@ -102,6 +102,11 @@ class Measurements:
         """The job runs compiled code of its own, as far as is known."""
         return any(seen is not None and seen.compiled for seen in (self.facts, self.anatomy))
 
+    @property
+    def on_device(self) -> bool:
+        """A device computes while the host goes ahead: a line may take long because it waits for that."""
+        return self.facts is not None and self.facts.is_asynchronous
+
 
 def once(derive: Callable[[T], R]) -> Callable[[T], R]:
     """What is derived of one thing is kept until it is asked of another: a judgement derives it once.

@@ -88,10 +88,8 @@ def main(words: list[str]) -> int:
             "triad_bytes_per_s": triad_bytes_per_s(torch, int(asked["triad_elements"]), budget_s),
         }
 
-    budget_s, found = (
-        float(asked["budget_s"]),
-        {"torch": torch.__version__, "threads": torch.get_num_threads()},
-    )
+    budget_s = float(asked["budget_s"])
+    found: dict[str, Any] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
     found |= peaks(budget_s)
     if threads > 1 and (waiting.share(threads) or 0.0) > CROWDED_AT:
         found |= {name: max(found[name], again) for name, again in peaks(LONGER * budget_s).items()}

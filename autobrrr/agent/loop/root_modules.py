@@ -47,10 +47,8 @@ class RootModules:
         self._hooks: dict[object, object] | None = None
         self._key = object()
         self._codes: tuple[CodeType, ...] = ()
-        self._kinds, self._passing = (
-            set[type](),
-            set[type](),
-        )  # of this step's roots; of those gone with theirs
+        self._kinds = set[type]()  # of this step's roots
+        self._passing = set[type]()  # of those that were gone with their step
         self._patches: list[Patch] = []
 
     @property

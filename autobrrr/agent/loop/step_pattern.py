@@ -160,10 +160,14 @@ class Usual:
         """Enough steps have been counted."""
         return len(self._seen) >= self.LEARN
 
+    @property
+    def usual(self) -> int | None:
+        """As a rule so much; None until enough steps have been counted."""
+        return sorted(self._seen)[self.LEARN // 2] if self.learnt else None
+
     def is_more(self, count: int) -> bool:
         """Take in one step's count; whether it is more than usual."""
-        if len(self._seen) < self.LEARN:
+        usual = self.usual
+        if usual is None:
             self._seen.append(count)
-            return False
-        self._seen.sort()
-        return count > self._seen[self.LEARN // 2]
+        return usual is not None and count > usual

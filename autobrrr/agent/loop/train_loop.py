@@ -71,7 +71,6 @@ class TrainLoop:
         self.compiled_by_user = False  # before the first remedy
         self.last_phases: dict[str, int] | None = None
         self.last_sample: tuple[int, ...] = ()  # as in `ring_layout.SAMPLED_FIELDS`
-        self.last_calls = 0  # of root modules, in the same step
         self.train_tid = 0
         self.broken: str | None = None
         self.gone = False
@@ -100,7 +99,7 @@ class TrainLoop:
         self._hurry = False
         self._heard = 0
         self._passes = 0
-        self._quiet = Usual()
+        self.calls, self._quiet = Usual(), Usual()  # of root modules: all, those without gradients
         self._brisk_until_ns = 0
         self._looked_at_seq = 0
         self._looked_at_ns = self.hot.start
@@ -431,8 +430,8 @@ class TrainLoop:
         self.sampled_steps += 1
         self._sampled = False
         forward_ns, backwards = fields[2], fields[5]
-        self.last_calls = self.phases.root_calls
         self.last_phases, self.last_sample = self._sampling.by_name, fields
+        self.calls.is_more(self.phases.root_calls)
         if backwards:
             lives = forward_ns < 0 and bool(self.job.roots)  # a root that can't be timed
             self.roots.check(self.hot.owner, saw_forward=forward_ns > 0 or lives)

@@ -48,6 +48,7 @@ CALLS = {  # names whose call at a line says what it does there
 ANYWHERE = ("picks rows",)  # in the function: what is picked is worked on in its other lines
 IN_C = ("makes tensors", "loops", "updates")  # what calls no Python
 MOSTLY_IN_C = 2 / 3  # of the looks at its line
+EACH_ALONE = frozenset({"step", "grad", "zero_grad"})  # what each loss's own gradients are for
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
 
@@ -151,10 +152,11 @@ def model_calls(paths: CallPaths, foreign: tuple[str, ...]) -> Iterator[dict[str
     """Loops that call the model and do not train: of a rollout, of a generation."""
     trains = {code for phase, path in paths if phase in ("backward", "optimizer") for code, _ in path}
     found: Counter[str] = Counter()
+    read = lru_cache(Code)  # many paths lead through one function
     for (phase, path), count in paths.items():
         callers = (at for at in reversed(path) if is_own(at[0], foreign) and at[0].co_name != "forward")
         if phase == "forward":  # the outermost
-            loops = (at for at in callers if at[0] not in trains and Code(at[0]).around(at[1]))
+            loops = (at for at in callers if at[0] not in trains and read(at[0]).around(at[1]))
             found.update({named(*at): count for at in islice(loops, 1)})
     return ({"what": "calls the model", "where": at, "samples": count} for at, count in found.items())
 
@@ -186,7 +188,7 @@ def sites_on(
             if what not in IN_C or in_c[line] >= MOSTLY_IN_C * lines[line]:
                 found[what, where] += samples * inside
     return [
-        {"what": what, "where": where, "samples": samples}
+        {"what": what, "where": where, "samples": max(0, samples)}
         for (what, where), samples in found.most_common(MOST_SITES)
     ]
 
@@ -219,8 +221,8 @@ def attention_in(codes: Iterable[CodeType]) -> list[str]:
     return [at for at in map(_attention, codes) if at is not None][:MOST_SITES]
 
 
-def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
-    """What, where, and whether the instruction is inside it."""
+def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, int]]:
+    """What, where, and what a look at the instruction counts for it: 1 inside it."""
     loop = read.around(offset)
     if loop is None and read.code.co_name == "<module>":
         return
@@ -235,13 +237,10 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
             yield kind, named(read.code, at), _line(read.code, at) == line
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
-        for at, name in read.attributes(loop):  # of several losses, not of a training loop
-            if (
-                name == "backward"
-                and "step" not in names
-                and "retain_graph" in read.keywords(_line(read.code, at))
-            ):
-                yield "repeats backward", named(read.code, at), _line(read.code, at) == line
+        for at, name in read.attributes(loop) if names.isdisjoint(EACH_ALONE) else ():
+            if name == "backward" and "retain_graph" in read.keywords(_line(read.code, at)):
+                # Where the loop also runs the model, each loss has a graph of its own.
+                yield "repeats backward", named(read.code, at), 1 if _line(read.code, at) == line else -4
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
         if {"backward", "step"} & names:
             pass  # it trains

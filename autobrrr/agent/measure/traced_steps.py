@@ -255,7 +255,6 @@ def _check_price(price_ns: int, step_ns: int, calls: int = 0) -> None:
     """Raises Abstain where watching a step would hold training up longer than a pause may last, or a step."""
     if price_ns > max(PAUSE_NS, step_ns):
         refusal = Abstain(f"watching so many operators would pause training for about {price_ns / 1e9:.1f} s")
-        refusal.known = (
-            {"operations": [2 * calls]} if calls else {}
-        )  # one of forward, one of backward, at least
+        # One of forward and one of backward, at least.
+        refusal.known = {"operations": [2 * calls]} if calls else {}
         raise refusal

@@ -26,9 +26,9 @@ from autobrrr.diagnosis.ledger import (
     wheres,
 )
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.roofs import shapes_of
+from autobrrr.diagnosis.models.roofs import op_stem, shapes_of
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts
-from autobrrr.diagnosis.models.trends import evaluation_share
+from autobrrr.diagnosis.models.trends import evaluation_share, work_grows
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, CodeSite, OpWork
@@ -42,6 +42,7 @@ MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer m
 CALLED_OFTEN = 8  # times for one update
 LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
 MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
+SUMS = ("sum", "mean", "norm", "linalg_vector_norm")  # of a large tensor: else no product does the same
 # An edit makes the call cheaper alone, and nothing around it.
 ITSELF = ("makes tensors", "validates", "prints", "parametrizes", "deep copies")
 
@@ -81,10 +82,14 @@ def _loading(measured: Measurements, *kinds: str) -> Found:
 
 
 def _grows(measured: Measurements) -> Found:
-    """The function that much of the step goes to, in a job whose steps grow."""
-    grown = [one.where for one in placed_trends(measured) if (one.what, one.kind) == ("step", "grows")]
-    row = where_of(measured, grown[0]) if grown and grown[0] is not None else None
-    return None if row is None else (row.place, row.share)
+    """The function that grows, in a job whose steps do, and what of the step that is."""
+    grown = [one for one in placed_trends(measured) if (one.what, one.kind) == ("step", "grows")]
+    row = where_of(measured, grown[0].where or "") if grown else None
+    if row is None:
+        return None
+    sure = work_grows(measured) or row.phase not in MODEL_PHASES or row.does != OPERATORS
+    # A model works without growing, too: of its line no more may go than steps grew by.
+    return row.place, row.share if sure else min(row.share, 1 - grown[0].first / grown[0].last)
 
 
 def _evaluates(measured: Measurements) -> Found:
@@ -95,7 +100,7 @@ def _evaluates(measured: Measurements) -> Found:
 
 def _unknown(measured: Measurements, does: str) -> Found:
     """Code of the user's between the phases, of no kind known here, by what it does."""
-    kinds = (does, EITHER) if does == OPERATORS else (does,)
+    kinds = (does, EITHER) if does == OPERATORS and not measured.on_device else (does,)
     row = next((row for row in wheres(measured) if row.phase == "other" and row.does in kinds), None)
     known = {*rows_beside(__file__)} - {LOOPS, KEPT, "validates"}  # checks are never all that a line does
     places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
@@ -134,7 +139,7 @@ def _loops(measured: Measurements) -> Found:
 
 
 def _called_often(measured: Measurements) -> Found:
-    """A loop that calls the model many times for one update: the model's part of it, and its own."""
+    """A loop that calls the model many times as a rule: the model's part of it, and its own."""
     calls, found = measured.anatomy and measured.anatomy.calls_per_step, _recording(measured, CALLED)
     if found is None or (calls or 0) < CALLED_OFTEN:
         return None
@@ -154,14 +159,13 @@ def _spread_out(measured: Measurements) -> Found:
     parts, traced = step_parts(measured), measured.traced
     if parts is None or parts.kernels is None or traced is None:
         return None
-    made = {size: one.phase for one in traced.work if (size := _made_of_small(one))}
-    found = [
-        one for one in traced.work if max(map(prod, shapes_of(one)), default=0) in made or _made_of_small(one)
-    ]
+    sizes = [(max(map(prod, shapes_of(one)), default=0), one) for one in traced.work]
+    summed = {(size, one.phase) for size, one in sizes if size and op_stem(one) in SUMS}
+    made = dict(at for one in traced.work if (at := (_made_of_small(one), one.phase)) in summed)
+    found = [one for size, one in sizes if size in made or _made_of_small(one) in made]
     listed = sum(one.kernel_ns for one in traced.work)
-    row = next(
-        (row for row in wheres(measured) if row.phase in made.values() and row.does == OPERATORS), None
-    )
+    rows = (row for row in wheres(measured) if row.phase in made.values() and row.does == OPERATORS)
+    row = next(rows, None)
     if row is None or not listed:
         return None
     share = sum(parts.kernels.values()) * sum(one.kernel_ns for one in found) / listed
@@ -171,7 +175,7 @@ def _spread_out(measured: Measurements) -> Found:
 def _made_of_small(one: OpWork) -> int:
     """How many numbers it makes by holding each of one tensor against each of another; 0: it does not."""
     shapes = shapes_of(one)[:2]
-    if len(shapes) < 2 or one.op.split(".")[1] not in SPREAD_OUT:
+    if len(shapes) < 2 or op_stem(one) not in SPREAD_OUT:
         return 0
     made = prod(map(max, zip_longest(*map(reversed, shapes), fillvalue=1)))
     return made if made >= MANY_TIMES * max(map(prod, shapes)) else 0
@@ -195,8 +199,7 @@ def _half_on_cpu(measured: Measurements) -> Found:
 
 def _prints(measured: Measurements) -> Found:
     """Tensors that are turned to text; not a device's: the line waits for kernels, as another would then."""
-    waits = measured.facts is not None and measured.facts.is_asynchronous
-    return None if waits else costly_line(measured, "prints")
+    return None if measured.on_device else costly_line(measured, "prints")
 
 
 def _recording(measured: Measurements, what: str) -> Found:

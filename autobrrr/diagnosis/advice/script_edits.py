@@ -46,10 +46,6 @@ def needed_edits(measured: Measurements) -> list[tuple[Edit, str]]:
     return [(edit, why) for edit, why in found if why is not None]
 
 
-def _on_cuda(measured: Measurements) -> bool:
-    return measured.facts is not None and measured.facts.is_asynchronous
-
-
 def _share(measured: Measurements, site: CodeSite) -> float:
     """The part of the samples that stood at a place; 0 where too few were taken."""
     frames = measured.frames
@@ -60,7 +56,7 @@ def _share(measured: Measurements, site: CodeSite) -> float:
 def _read_back(measured: Measurements) -> str | None:
     """On a CPU nothing waits for it: there it is no remedy."""
     places = sites(measured, "reads back")
-    if not _on_cuda(measured) or not places:
+    if not measured.on_device or not places:
         return None
     window = measured.profile
     counts = [one.count for one in window.by_op if one.op.endswith(READ_BACK_OPS)] if window else []
@@ -76,7 +72,7 @@ def _read_back(measured: Measurements) -> str | None:
 
 def _blocking_copy(measured: Measurements) -> str | None:
     places = sites(measured, "copies")
-    if not _on_cuda(measured) or not places:
+    if not measured.on_device or not places:
         return None
     parts = step_parts(measured)
     spent = max(0.0 if parts is None else parts.phase.get("host_to_device", 0.0), _share(measured, places[0]))
@@ -122,7 +118,7 @@ def _updates(measured: Measurements) -> str | None:
 
 def _padding(measured: Measurements) -> str | None:
     uneven = measured.anatomy.uneven if measured.anatomy is not None else []
-    if not _on_cuda(measured) or not uneven:
+    if not measured.on_device or not uneven:
         return None
     name, _, shape = uneven[0].partition(" ")
     side = next(side for side in map(int, shape.split("x")) if side % 8)

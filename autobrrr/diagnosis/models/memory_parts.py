@@ -21,7 +21,7 @@ def memory_parts(measured: Measurements) -> list[MemoryPart]:
 
     Gradients count as large as their parameters: at the end of a backward they are all there.
     """
-    on_device = measured.facts is not None and measured.facts.is_asynchronous
+    on_device = measured.on_device
     held = measured.held[-1][1] if measured.held else None
     total = _device_bytes(measured) if on_device else held
     if not total or measured.anatomy is None or measured.anatomy.parameter_bytes is None:

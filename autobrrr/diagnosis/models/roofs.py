@@ -53,8 +53,8 @@ class RoofedOp:
 class Roofs:
     """One step's kernels. `peaks` is None where there are none to hold them against: `why` says it.
 
-    Peaks that were measured while others had the cores are too low: `doubt` is the part of a rate
-    that may be owed to that, and a rate less its doubt is what the job reaches at least.
+    Peaks that were measured while others had the cores are too low, by their `doubt` at most: a rate less
+    that is what the job reaches at least.
     """
 
     ops: tuple[RoofedOp, ...]
@@ -147,11 +147,7 @@ def threads_at_once(measured: Measurements) -> int | None:
 
 def shape_of_product(work: OpWork) -> tuple[int, int, int] | None:
     """m, n, k of a plain matrix product; None for anything else."""
-    stem = work.op.removeprefix("aten.").partition(".")[0]
-    try:
-        shapes = [tuple(map(int, one.split("x"))) for one in work.shapes.split()]
-    except ValueError:
-        return None
+    stem, shapes = op_stem(work), shapes_of(work)
     factors = shapes[1:3] if stem == "addmm" else shapes[:2] if stem == "mm" else []
     if len(factors) != 2 or any(len(one) != 2 for one in factors):
         return None
@@ -200,12 +196,16 @@ def _is_grouped(work: OpWork) -> bool:
 
 def is_made_of_parts(work: OpWork) -> bool:
     """Whether one call runs many small products: batched ones, or those of the steps of a sequence."""
-    stem = work.op.removeprefix("aten.").partition(".")[0]
-    shapes = shapes_of(work)
+    stem, shapes = op_stem(work), shapes_of(work)
     if any(mark in stem for mark in STEPPED):
         return True
     sides = [max(shape[1:], default=1) for shape in shapes]
     return stem in BATCHED and bool(sides) and max(sides) <= SMALL_SIDE
+
+
+def op_stem(work: OpWork) -> str:
+    """`mm` of "aten.mm.default"."""
+    return work.op.removeprefix("aten.").partition(".")[0]
 
 
 def shapes_of(work: OpWork) -> list[tuple[int, ...]]:

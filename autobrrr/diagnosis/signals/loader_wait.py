@@ -19,7 +19,7 @@ def loader_wait(measured: Measurements) -> Reading:
     """
     if measured.outside:
         return abstention(NAME, UNIT, "nothing is measured inside the target")
-    if measured.facts is not None and measured.facts.is_asynchronous:
+    if measured.on_device:
         return abstention(NAME, UNIT, "on a GPU the host may wait for data while the device works")
     parts = step_parts(measured)
     if parts is None or "data_wait" not in parts.phase:

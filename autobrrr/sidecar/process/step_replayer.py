@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from autobrrr.machine import procfs
+from autobrrr.machine import kernel_text, procfs
 from autobrrr.records import OpWork, ShadowProbe
 from autobrrr.records.record_base import Record, as_record
 from autobrrr.sidecar.process.job_program import NotRun, run_beside
@@ -171,12 +171,12 @@ def replayed(
         said = run_beside(pid, MODULES, recording, TIMEOUT_S, variables={**variables, **PASSIVE}, root=root)
     except NotRun as why:
         return _abstained(f"the step can't be replayed: {why}")
-    return as_record(msgspec.json.decode(said.splitlines()[-1]), StepReplay)
+    return as_record(msgspec.json.decode(said.rstrip().rpartition(b"\n")[2]), StepReplay)
 
 
 def _first_line(pid: int) -> bytes:
     """What a process has told in a whole line so far; nothing until then."""
-    line, end, _ = Path(f"/proc/{pid}/fd/1").read_bytes().partition(b"\n")
+    line, end, _ = kernel_text.read(f"/proc/{pid}/fd/1").partition(b"\n")
     return line if end else b""
 
 

@@ -129,12 +129,9 @@ def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
 @pytest.mark.parametrize(("others", "where"), [(20, "model.py:28 hook"), (60, None)])
 def test_growth_is_told_at_the_only_line_that_takes_as_much(others: int, where: str | None) -> None:
     looks = stacks(place("model.py:28 hook", "forward", 80), place("train.py:57 main", "backward", others))
-    grows = dataclasses.replace(job(looks), step_ns=np.linspace(60, 100, 120).astype(np.int64) * MS)
-    told = [
-        (one.what, one.where)
-        for one in placed_trends(dataclasses.replace(grows, host=machine(foreign_cores=0.0)))
-    ]
-    assert told == [("step", where)]
+    alone, took = job(looks, host=machine(foreign_cores=0.0)), np.linspace(60, 100, 120).astype(np.int64) * MS
+    told = placed_trends(dataclasses.replace(alone, step_ns=took))
+    assert [(one.what, one.where) for one in told] == [("step", where)]
 
 
 def test_a_line_that_runs_forward_and_backward_is_told_as_two() -> None:

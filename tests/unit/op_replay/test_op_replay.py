@@ -293,12 +293,16 @@ def test_no_replay_begins_where_memory_is_short(tmp_path: Path) -> None:
     assert told.probe.why == "the step can't be replayed: it needs 1024 MiB of memory, 900 MiB are free"
 
 
-def test_a_job_that_can_not_stand_still_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_program, "_PROGRAM", "import os; os.kill(os.getpid(), 19)")
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [("import os; os.kill(os.getpid(), 19)", "training can't be paused for it now"), ("", "DecodeError")],
+)
+def test_a_replay_that_tells_nothing_is_answered_with_the_reason(
+    program: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_program, "_PROGRAM", program)
     replayer, found = step_replayer.StepReplayer(os.getpid(), lambda call: call()), SimpleQueue[Any]()
     replayer.drain = lambda drained: drained({"ok": True, "drained": False})
     replayer.expect(True)
     replayer({"status": "ok"}, os.memfd_create("record"), found.put)
-    assert (
-        found.get(timeout=30).probe.why == "the step can't be replayed: training can't be paused for it now"
-    )
+    assert f"step can't be replayed: {why}" in found.get(timeout=30).probe.why

@@ -28,15 +28,8 @@ CURVED = MeasuredPeaks(
 
 
 def answer(flops: float = 90e9, waited: float | None = 0.0, threads: int = 2) -> str:
-    return json.dumps(
-        {
-            "torch": "2.9.1",
-            "threads": threads,
-            "matmul_flops": flops,
-            "triad_bytes_per_s": 20e9,
-            "waited_share": waited,
-        }
-    )
+    rates = {"matmul_flops": flops, "triad_bytes_per_s": 20e9, "waited_share": waited}
+    return json.dumps({"torch": "2.9.1", "threads": threads, **rates})
 
 
 def peaks(
@@ -78,12 +71,7 @@ def test_without_leave_to_measure_only_the_cache_is_asked(tmp_path: Path) -> Non
         lambda folder: roofline.interpreter(folder, answer(threads=1)),
         lambda folder: str(folder / "nowhere"),
     ],
-    ids=[
-        "it failed",
-        "it said nonsense",
-        "it had other threads",
-        "there is no such program",
-    ],
+    ids=["it failed", "it said nonsense", "it had other threads", "there is no such program"],
 )
 def test_what_could_not_be_measured_is_none(tmp_path: Path, python: object) -> None:
     assert peaks(tmp_path, python(tmp_path)) is None  # type: ignore[operator]

@@ -96,6 +96,6 @@ def test_a_fallback_source_closes_steps_until_an_optimizer_fires(source: str) ->
 def test_more_than_usual_is_told_only_once_the_usual_is_known() -> None:
     usual = Usual()
     assert [usual.is_more(count) for count in (2, 2, 9, 2)] == [False] * 4
-    assert usual.learnt
+    assert usual.usual == 2
     assert not usual.is_more(2)
     assert usual.is_more(3)

@@ -4,9 +4,11 @@ import dis
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FunctionType
+from unittest import mock
 
 import pytest
 
+from autobrrr.agent.measure import code_sites
 from autobrrr.agent.measure.code_sites import CallPaths, Stacks, attention_in, model_calls, sites_on
 
 # The functions below are read, never called.
@@ -78,6 +80,18 @@ def goes_back_for_each(losses, optimizer):  # type: ignore[no-untyped-def]
     optimizer.step()
 
 
+def accumulates(batches, model):  # type: ignore[no-untyped-def]
+    for x in batches:
+        model.loss(x).view(1)
+        model.last.backward(retain_graph=True)
+
+
+def keeps_each_gradient(losses, model):  # type: ignore[no-untyped-def]
+    for loss in losses:
+        loss.backward(retain_graph=True)
+        yield model.weight.grad
+
+
 def rolls_out(policy, seen):  # type: ignore[no-untyped-def]
     for _ in range(20):
         seen = policy(seen)
@@ -124,15 +138,20 @@ def line(function: Callable[..., object], below: int) -> str:
 
 def test_a_loop_that_goes_back_through_one_graph_is_named_where_it_does_not_train() -> None:
     assert found(standing_in(goes_back_for_each, "backward"))["repeats backward"] == ("goes_back_for_each", 7)
-    assert "repeats backward" not in found(standing_in(has_two_losses, "backward"))
+    for others in (has_two_losses, keeps_each_gradient):
+        assert "repeats backward" not in found(standing_in(others, "backward"))
+    both = standing_in(accumulates, "loss", 4) + standing_in(accumulates, "backward", 8)
+    assert found(both)["repeats backward"] == ("accumulates", 0)
 
 
 def test_a_loop_that_calls_the_model_is_named_where_it_does_not_train() -> None:
     (rollout,), (trains,) = standing_in(rolls_out, "policy"), standing_in(reads_back_each_step, "model")
     paths: CallPaths = Counter({("forward", (rollout, trains)): 9, ("backward", (trains,)): 3})
-    assert list(model_calls(paths, ())) == [
-        {"what": "calls the model", "where": line(rolls_out, 2), "samples": 9}
-    ]
+    paths["forward", ((rollout[0], rollout[1] + 2), trains)] = 1
+    with mock.patch.object(code_sites, "Code", wraps=code_sites.Code) as read:
+        (site,) = model_calls(paths, ())
+    assert site == {"what": "calls the model", "where": line(rolls_out, 2), "samples": 10}
+    assert read.call_count == 1  # training waits meanwhile
     assert list(model_calls(Counter({("forward", (trains,)): 9, ("backward", (trains,)): 3}), ())) == []
 
 
@@ -147,9 +166,6 @@ def test_what_stands_before_the_loop_or_behind_a_condition_is_no_site() -> None:
     assert "reads back" not in found(standing_in(reads_back_now_and_then, "backward"))
     places = [site["where"] for site in sites_on(standing_in(copies_and_waits, "to"), ())]
     assert places == [line(copies_and_waits, 3)]
-
-
-def test_a_copy_that_does_not_wait_is_no_site() -> None:
     assert found(standing_in(copies_meanwhile, "to")) == {}
 
 
@@ -173,9 +189,6 @@ def test_a_loop_of_operators_is_named_where_it_calls_no_python() -> None:
     assert sites_on(stacks, (), Counter()) == []
     for function, at in ((updates_by_hand, "add_"), (has_two_losses, "step"), (copies_and_waits, "to")):
         assert "loops" not in found(standing_in(function, at))
-
-
-def test_an_ordinary_training_loop_is_no_update_by_hand() -> None:
     assert "updates" not in found(standing_in(has_two_losses, "step"))
 
 

@@ -40,7 +40,10 @@ def test_steps_that_grow_beside_others_without_code_of_the_users_are_not_told() 
     grown = dataclasses.replace(job(noise(0, 300) * np.linspace(1, 1.5, 300)), frames=frames(model=150))
     for cores, told in ((0.1, 1), (0.9, 0)):
         beside = dataclasses.replace(grown, host=machine(foreign_cores=cores))
-        assert len(judge(beside).verdict.trends) == told
+        verdict = judge(beside).verdict
+        assert len(verdict.trends) == told
+        gains = [one.expected for one in verdict.advice if one.remedy == "edit.running_figure"]
+        assert gains == [pytest.approx(1.4, abs=0.1)] * told  # for what it grew by, not for all of the model
 
 
 @pytest.mark.parametrize("comes_at", [60, 150, 240])

@@ -44,10 +44,8 @@ def test_reading_back_in_every_step_is_advised_on_a_gpu_alone() -> None:
 
 def test_a_profiler_window_counts_what_samples_miss() -> None:
     job = measured(stacks=stacks("reads back", 0), job=facts(cuda=True))
-    window = ProfilerWindow(
-        status="ok", by_op=[WindowOp(op="aten::_local_scalar_dense", count=2.0, self_ns=1e4)]
-    )
-    found = edits(dataclasses.replace(job, profile=window))
+    reads = WindowOp(op="aten::_local_scalar_dense", count=2.0, self_ns=1e4)
+    found = edits(dataclasses.replace(job, profile=ProfilerWindow(status="ok", by_op=[reads])))
     assert "2 times a step" in found["edit.item_every_n"].why
 
 
@@ -105,9 +103,8 @@ def test_an_optimizer_of_the_users_own_is_told_by_its_operators() -> None:
         build = anatomy(optimizers=(name,), tensors=50)
         return measured(trace=trace, fixed=0.95, build=build)
 
-    assert (
-        "Muon runs 600 operators a step for 50 tensors" in edits(job("Muon", 600))["edit.foreach_update"].why
-    )
+    why = edits(job("Muon", 600))["edit.foreach_update"].why
+    assert "Muon runs 600 operators a step for 50 tensors" in why
     assert not edits(job("AdamW", 600))
     assert not edits(job("Muon", 60))
 
