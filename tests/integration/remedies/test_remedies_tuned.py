@@ -51,7 +51,7 @@ def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob
     (trial,) = found.json["trials"]
     if found.json["kept"]:
         assert found.json["interval"][0] > 1
-        assert recipe.load(file).remedies[0].name == "optimizer.fused"
+        assert recipe.load(file).remedies[0].remedy == "optimizer.fused"
         assert found.json["recipe"] == str(file)
     else:
         assert found.json["speedup"] == 1.0
