@@ -97,13 +97,16 @@ def wheres(measured: Measurements) -> list[Where]:
     ]
     told = [row for row in rows if row.share >= thresholds.WHERE_AT]
 
+    sites = measured.frames.code if measured.frames is not None else []
+    repeats = {site.where for site in sites if site.what == "repeats backward" and site.samples > 0}
+
     def in_loop(row: Where) -> bool:
         return row.function == "<module>" or (row.file, row.function) in loops
 
     recorded = max((row.share for row in told if row.phase == "forward" and not in_loop(row)), default=1.0)
 
     def order(row: Where) -> tuple[bool, float, bool]:
-        goes_back = row.phase == "backward" and in_loop(row)
+        goes_back = row.phase == "backward" and in_loop(row) and row.place not in repeats
         return not _is_own_work(row), -min(row.share, recorded if goes_back else 1.0), goes_back
 
     return sorted(told, key=order)[: thresholds.MOST_WHERE]

@@ -134,6 +134,14 @@ def test_growth_is_told_at_the_only_line_that_takes_as_much(others: int, where: 
     assert [(one.what, one.where) for one in told] == [("step", where)]
 
 
+def test_a_line_that_calls_backward_again_and_again_is_the_costliest_line() -> None:
+    looks = stacks(place("net.py:26 forward", "forward", 12), place("train.py:64 step", "backward", 78))
+    loop = msgspec.structs.replace(looks, places=[*looks.places, place("train.py:65 step", "optimizer", 10)])
+    assert wheres(job(loop))[0].line == 26
+    site = CodeSite(what="repeats backward", where="train.py:64 step", samples=78)
+    assert wheres(job(msgspec.structs.replace(loop, code=[site])))[0].line == 64
+
+
 def test_a_line_that_runs_forward_and_backward_is_told_as_two() -> None:
     both = stacks(place("train.py:9 main", "forward", 36), place("train.py:9 main", "backward", 64))
     rows = {row.phase: row.share for row in wheres(job(both))}
