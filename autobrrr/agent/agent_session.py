@@ -147,7 +147,7 @@ class AgentSession:
         if loop.hot.steps == 0 and time.monotonic() - self._began > LOOK_FOR_MARKS_AFTER_S:
             loop.look_for_marks()
         self._tell("facts", self._facts())  # it may have been entered as it began
-        news = (loop.news, loop.loader.workers, loop.sampled_steps > 0, loop.calls.learnt)
+        news = (loop.news, loop.loader.workers, loop.sampled_steps > 0, loop.quiet.learnt)
         if loop.steps.pattern is not None and news != self._news_told:
             try:
                 anatomy = read_anatomy(loop)

@@ -40,7 +40,7 @@ def read_anatomy(loop: TrainLoop) -> dict[str, object]:
             "state_bytes": state_size if optimizers else None,
             "model_bytes": _count(_weights(job.roots))[2] if job.roots else None,
             "backwards_per_step": loop.last_sample[BACKWARDS] if loop.last_sample else None,
-            "calls_per_step": loop.calls.usual,
+            "calls_per_step": loop.quiet.usual,
             "roots": [type(root).__name__ for root in job.roots],
             "compiled": loop.check.compiled(job.roots),
             "loader_workers": loop.loader.workers,

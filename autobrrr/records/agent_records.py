@@ -60,7 +60,7 @@ class Anatomy(Record, frozen=True, kw_only=True):
     state_bytes: int | None  # optimizer state
     model_bytes: int | None = None  # all parameters and buffers, trained or not
     backwards_per_step: int | None
-    calls_per_step: int | None = None  # of root modules, as a rule
+    calls_per_step: int | None = None  # of root modules without gradients, as a rule
     roots: list[str]  # class names of the modules called from outside modules
     compiled: bool
     loader_workers: int | None  # None: no DataLoader seen

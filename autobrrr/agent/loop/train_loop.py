@@ -99,7 +99,7 @@ class TrainLoop:
         self._hurry = False
         self._heard = 0
         self._passes = 0
-        self.calls, self._quiet = Usual(), Usual()  # of root modules: all, those without gradients
+        self.quiet = Usual()  # calls of root modules without gradients
         self._brisk_until_ns = 0
         self._looked_at_seq = 0
         self._looked_at_ns = self.hot.start
@@ -431,12 +431,11 @@ class TrainLoop:
         self._sampled = False
         forward_ns, backwards = fields[2], fields[5]
         self.last_phases, self.last_sample = self._sampling.by_name, fields
-        self.calls.is_more(self.phases.root_calls)
         if backwards:
             lives = forward_ns < 0 and bool(self.job.roots)  # a root that can't be timed
             self.roots.check(self.hot.owner, saw_forward=forward_ns > 0 or lives)
         return ring_layout.PHASES | (
-            ring_layout.EVALUATION if self._quiet.is_more(self.phases.quiet_calls) else 0
+            ring_layout.EVALUATION if self.quiet.is_more(self.phases.quiet_calls) else 0
         )
 
     def _work(self, boundary: Boundary) -> None:

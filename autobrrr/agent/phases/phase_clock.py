@@ -46,7 +46,7 @@ class PhaseClock:
         self.backward_depth = 0
         self.backwards = 0
         self.fires = 0
-        self.quiet_calls = self.root_calls = 0
+        self.quiet_calls = 0
         self.samples, self.guessed = -1, False  # by a call without gradients
         self._tokens_loaded = 0
         self._tokens_of: tuple[int, int] = (0, 0)  # the root whose calls show tokens, and how many
@@ -102,7 +102,6 @@ class PhaseClock:
         self._depth += 1
         if self._depth > 1:
             return
-        self.root_calls += 1
         self.quiet_calls += not grad
         again = root in self._roots
         self._roots.append(root)

@@ -25,7 +25,9 @@ from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Verdict, fro
 
 CHANGES: Final = "changes-training"
 # None knows how much, and where a step reads a weight once the last of them costs nothing.
-MAY_COST: Final = ("edit.deterministic", "edit.cudnn_benchmark", "edit.cache_parametrization")
+MAY_COST: Final = (
+    *("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad", "edit.cache_parametrization"),
+)
 WORTH_SAYING = 1.03
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 

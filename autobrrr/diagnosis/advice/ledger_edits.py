@@ -144,7 +144,7 @@ def _called_often(measured: Measurements) -> Found:
     if found is None or (calls or 0) < CALLED_OFTEN:
         return None
     row = where_of(measured, found[0])
-    return found[0], found[1] + (row.share if row is not None and row.phase == "other" else 0.0)
+    return found[0], min(1.0, found[1] + (row.share if row is not None and row.phase == "other" else 0.0))
 
 
 def _repeated(measured: Measurements) -> Found:

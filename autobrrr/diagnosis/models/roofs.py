@@ -98,7 +98,7 @@ def roofs(measured: Measurements) -> Roofs | str:
         return str(trusted)
     work = [one for one in traced.work if positive(one.kernel_ns)]
     if not work:
-        return "the shapes of its operators are not read yet; --for 60s gives it time"
+        return "the shapes of its operators were not read"
     loading = sum(
         positive(traced.kernel_by_phase_ns.get(name)) or 0.0 for name in ("data_wait", "host_to_device")
     )

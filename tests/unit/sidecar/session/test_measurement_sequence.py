@@ -64,7 +64,7 @@ def test_what_the_traced_steps_show_so_far_is_judged_before_their_shapes_come(st
     stage.run(1)
     found = {each.signal: each for each in stage.session.snapshot().evidence}
     assert found["traced_steps"].value is not None
-    assert "the shapes of its operators are not read yet" in found["roofline"].note
+    assert "the shapes of its operators were not read" in found["roofline"].note
     assert stage.session.state is State.TRACING
     assert not stage.journal("tracing")
     stage.event("traced", {"status": "abstained", "why": "another mode was entered"})
