@@ -404,9 +404,11 @@ def _doc(documented: object) -> Iterator[str]:
 
 def _figures() -> Iterator[str]:
     figures = tomllib.loads((RESULTS / "figures.toml").read_text())
-    yield "Each row was measured by a script in `benchmarks/` (`python -m benchmarks NAME`), and stands in"
-    yield "`benchmarks/results`; a script called `once` has answered its question and is in the history."
-    yield "**All of it was measured on CPUs; nothing here has run on a GPU.**"
+    yield "**All of it was measured on CPUs; nothing here has run on a GPU.** Bold in a row: short of the"
+    yield "promise, or wrong. *Planted*: a job with a built-in bottleneck. *Busy*: other programs used the"
+    yield "cores, too; *quiet*: none did. Brackets hold confidence intervals. Scripts are in `benchmarks/`"
+    yield "(`python -m benchmarks NAME`), data in `benchmarks/results`. A script called `once` has answered"
+    yield "its question and is in the git history."
     yield ""
     yield from figures["measured_on"].strip().splitlines()
     yield ""
@@ -427,8 +429,7 @@ def _figures() -> Iterator[str]:
         )
     yield "## Shipped recipes"
     yield ""
-    yield "Each on the kind of job that it is for; where the interval includes 1, the recipe was not"
-    yield "proven here."
+    yield "Each was measured on the kind of job that it is for. An interval that includes 1 proves nothing."
     yield ""
     rows = []
     for name, file in recipe.shipped().items():
@@ -441,15 +442,13 @@ def _figures() -> Iterator[str]:
         else:
             rows.append((f"`{name}`", "not measured", "", ""))
     yield from _table(("recipe", "speed-up", "interval", "measured on"), rows)
-    yield "## How often `diagnose` is right"
+    yield "## Planted jobs"
     yield ""
-    yield "Small jobs whose bottleneck is built in; a second measurement without any code of this"
-    yield "program confirms each"
-    yield "truth. The signals were tuned on these jobs: this is a regression test, not an accuracy on"
-    yield "unseen jobs."
+    yield "A second measurement, without autobrrr's code, confirms each bottleneck. The rules were tuned on"
+    yield "these jobs: this is a regression test, not the accuracy on unseen jobs."
     yield ""
     yield from _planted("planted-cpu.md")
-    yield "### Jobs kept aside, tried once (by earlier code)"
+    yield "### Jobs kept aside"
     yield ""
     yield from _planted("planted-held_out.md")
 
