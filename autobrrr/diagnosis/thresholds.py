@@ -10,6 +10,7 @@ from autobrrr.records import busy_words
 
 NAMED_AT = 0.5  # a signal speaks for a regime
 EXCLUDED_AT = 0.25  # a signal speaks against it
+CONFIRMED_AT = 0.4  # of the stacks, which scatter: beside a clock that says half
 DISPATCH_AT = 0.35  # of the step, by operators times the least that one costs: it confirms overhead
 LEAD = 0.15  # what a regime must be ahead of the next one
 OVERHEAD_TIMES = 1.75  # times the next part, for overhead, which is an estimate: a step minus its kernels
@@ -95,7 +96,6 @@ EXPLAINED_AT = 0.5  # of the kernels that move tensors, by bytes and page faults
 PROBE_FLAT = 0.5  # fixed share of the probe from which on it is flat
 PROBE_GROWS = 0.25  # ... up to which it grows with the batch
 PEAKS_DISTURBED_AT = 0.60  # of the time that the peaks' own threads waited for a core: no use at all
-
 
 SAMPLED_STEPS = 4
 SAMPLED_STEPS_FIRM = 8

@@ -150,9 +150,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=1, metavar="N")
     parser.add_argument("--until-quiet", action="store_true", help="also what was measured on a busy machine")
     parser.add_argument("--again", action="store_true", help="also what has a row of this revision")
-    parser.add_argument(
-        "--for", dest="for_s", type=float, default=15.0, metavar="S", help="of each diagnosis"
-    )
+    parser.add_argument("--for", dest="for_s", type=float, metavar="S", help="of each diagnosis")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each timed run of confirm")
     parser.add_argument("--within", type=float, metavar="S", help="start no further case after so long")
     parser.add_argument("--revision", help="a name for what is measured, in place of the digest")

@@ -19,9 +19,9 @@ LIFE = {"seconds": 180}  # longer than any command; a job left alone ends by its
 
 
 def diagnose(
-    case: Case, environment: Mapping[str, str], for_s: float, settled: Mapping[str, Knob] = NOTHING
+    case: Case, environment: Mapping[str, str], for_s: float | None, settled: Mapping[str, Knob] = NOTHING
 ) -> dict[str, Any]:
-    """One row of the matrix: verdict, confidence, times, whether the job lives on, load.
+    """One row of the matrix: verdict, confidence, times, whether the job lives on, load; as a user gets it.
 
     Raises:
         JobFailed: the job did not train.
@@ -32,7 +32,7 @@ def diagnose(
         job.wait_for_training()
         time.sleep(SETTLE_S)
         began = time.monotonic()
-        words = ("diagnose", str(job.pid), "--for", f"{for_s:g}s")
+        words = ("diagnose", str(job.pid), *(() if for_s is None else ("--for", f"{for_s:g}s")))
         try:
             row |= _outcome(product(environment, *words, within_s=COMMAND_S))
         except (JobFailed, KeyError) as failed:

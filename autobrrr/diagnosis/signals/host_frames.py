@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.held_phase import held_phase
@@ -16,8 +18,9 @@ def host_frames(measured: Measurements) -> Reading:
 
 
 def loader_frames(measured: Measurements) -> Reading:
-    """Speaks for input where half of the stacks stand in data loading."""
-    return frames_reading(measured, "loader_frames", "input", in_loading, "stand in data loading")
+    """Speaks for input where half of the stacks stand in data loading, give or take their scatter."""
+    found = frames_reading(measured, "loader_frames", "input", in_loading, "stand in data loading")
+    return replace(found, says="input") if (found.value or 0.0) >= thresholds.CONFIRMED_AT else found
 
 
 def phase_frames(measured: Measurements) -> Reading:

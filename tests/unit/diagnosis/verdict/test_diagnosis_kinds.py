@@ -483,6 +483,13 @@ def test_a_clear_wait_is_named_though_others_had_the_machine_before() -> None:
     assert verdict(half_asleep(0.94, (0.44, 0.02))).regime == "input"
 
 
+@pytest.mark.parametrize(("standing", "regime"), [(66, "input"), (50, "unknown")])
+def test_stacks_confirm_a_clear_wait_from_two_fifths_on(standing: int, regime: str) -> None:
+    stacks = diagnosis.frames(loader=standing, model=139 - standing)
+    found = verdict(dataclasses.replace(half_asleep(0.66, (0.0, 0.0)), frames=stacks))
+    assert (found.regime, found.confidence) == (regime, "low")
+
+
 def test_what_two_signals_carry_is_withheld_for_the_time_that_others_took_and_the_reason_says_so() -> None:
     shares = {"data_wait": 0.68, "forward": 0.07, "backward": 0.07, "optimizer": 0.04, "other": 0.14}
     kernels = {"forward": 0.7, "backward": 0.7, "optimizer": 0.7, "other": 0.0, "data_wait": 0.0}
