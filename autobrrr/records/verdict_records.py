@@ -31,6 +31,7 @@ PHASE_WORDS = {
     "other": "between the phases",
     "data_wait": "waiting for data",
     "host_to_device": "copies to the device",
+    "optimizer": "update or zero_grad",
 }
 
 
@@ -127,10 +128,8 @@ class Trend(Record, frozen=True, kw_only=True):
             return f"every {self.every} steps one takes {took}{at}"
         if self.what == "memory":
             grown = f"{size(self.per_step)} a step, from {size(self.first)} to {size(self.last)}"
-            return (
-                f"memory grows by {grown}: "
-                "what is kept of each step? A loss or an output keeps its graph until .item() or .detach()"
-            )
+            kept = "what is kept of each step? A loss or an output keeps its graph until .item() or .detach()"
+            return f"memory grows by {grown}: {kept}"
         grown = f"steps grow, from {duration(self.first)} to {duration(self.last)}"
         return f"{grown}: {duration(self.per_step)} a step{at}"
 
