@@ -68,4 +68,4 @@ def contradicted(speaker: Reading, denier: Reading) -> str:
 
 def unconfirmed(seconds: Iterable[Reading]) -> str:
     """What the signals say that could confirm the leading part."""
-    return f"not confirmed: {'; '.join(one.told for one in seconds)}"
+    return f"no second signal confirms the regime ({'; '.join(one.told for one in seconds)})"

@@ -45,7 +45,7 @@ def test_full_kernels_are_never_overhead(kind) -> None:
     found = verdict(kind())
     assert found.regime == "unknown"
     assert "of a step is" in found.reason
-    assert "not confirmed: kernel time" in found.reason
+    assert "no second signal confirms the regime (kernel time: " in found.reason
     assert found.decide_with == "autobrrr tune 4242 --for 2m"
     assert "overhead" in found.evidence[0].against
 
