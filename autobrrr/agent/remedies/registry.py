@@ -65,9 +65,7 @@ def fitting(found: Iterable[T], check: Callable[[T], object]) -> list[T]:
 def check_class(cls: str, allowed: Sequence[str] | None) -> None:
     """Raises Refused where the exactness class on the job is none of those allowed; None allows any."""
     if allowed is not None and cls not in allowed:
-        raise Refused(
-            f"its class is {cls} on this job; --allow {cls}, or a recipe of that class, would try it"
-        )
+        raise Refused(f"its class is {cls} on this job; a recipe of class {cls} would apply it")
 
 
 @dataclass(frozen=True, slots=True)
