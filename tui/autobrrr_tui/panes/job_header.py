@@ -100,9 +100,12 @@ def activity(view: View, *, short: bool = False) -> str:
 
 def _doing(view: View, short: bool) -> str:
     found = view.snapshot
-    if view.paused:
-        doing = view.progress.text if view.progress is not None else "the tuner is paused"
-        return f"paused: {doing}"
+    if view.paused and found is not None:
+        doing = (
+            (found.activity or "").removeprefix("paused: ") if view.progress is None else view.progress.text
+        )
+        goes_on = "press it again to continue; " * view.acting
+        return f"paused: someone pressed space on a screen; {goes_on}{doing}"
     if view.tuning and view.progress is not None:
         now = view.progress
         text = now.text
