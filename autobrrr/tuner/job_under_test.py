@@ -74,7 +74,7 @@ class Compilation(Protocol):
     def done(self) -> bool:
         """Whether it has ended."""
 
-    def stop(self) -> None:
+    def stop(self, why: str) -> None:
         """End it now; returns once it has."""
 
 

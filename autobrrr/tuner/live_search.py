@@ -231,7 +231,7 @@ class _LiveTuning:
                     self.await_preparation()
         finally:
             if self.preparing is not None:
-                self.preparing.compiling.stop()
+                self.preparing.compiling.stop("the tuning ended")
 
     def consider(self, choice: Advice) -> None:
         if (odd := self.stands_against(choice)) is not None:

@@ -217,9 +217,9 @@ class Preparation:
 
     def ended(self) -> bool:
         """Whether it has ended; it is made to end where it must."""
-        over = self._bench.now_ns() > self._end_ns or self.lost_ns > self._most_ns
-        if (over or self._bench.cancelled()) and not self.compiling.done():
-            self.compiling.stop()
+        late, dear = self._bench.now_ns() > self._end_ns, self.lost_ns > self._most_ns
+        if (late or dear or self._bench.cancelled()) and not self.compiling.done():
+            self.compiling.stop("it slowed training down" if dear else "it took too long")
         return self.compiling.done()
 
     @property

@@ -40,9 +40,9 @@ class CacheFiller:
         """Whether it has ended."""
         return not self._thread.is_alive()
 
-    def stop(self) -> None:
+    def stop(self, why: str) -> None:
         """End the process, and all that it has started."""
-        self.why = self.why or "it took too long, or slowed training down"
+        self.why = self.why or why
         self._over.set()
         if self._process is not None:
             self._process.kill()

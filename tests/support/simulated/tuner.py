@@ -64,8 +64,8 @@ class SimulatedCompilation:
             self.job.compiled.add(self.remedy)
         return over
 
-    def stop(self) -> None:
-        self.why = None if self.done() else "it was stopped"
+    def stop(self, why: str) -> None:
+        self.why = None if self.done() else why
 
 
 @dataclass
