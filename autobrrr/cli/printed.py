@@ -107,12 +107,8 @@ class Narrator:
         from rich.text import Text
 
         left = "" if left_s is None else f"up to {max(0.0, left_s):.0f} s left"
-        shown = Table.grid(
-            Column(no_wrap=True, overflow="ellipsis", ratio=1),
-            Column(no_wrap=True, style="dim"),
-            padding=(0, 1),
-            expand=True,
-        )
+        columns = Column(no_wrap=True, overflow="ellipsis", ratio=1), Column(no_wrap=True, style="dim")
+        shown = Table.grid(*columns, padding=(0, 1), expand=True)
         shown.add_row(Text(text), left)
         if self._drawn is None:
             self._spinner = Spinner("dots", shown)

@@ -26,18 +26,7 @@ from support.judged.diagnosis import measured
 from support.screens import tui
 from support.sessions.client import PlayedClient
 
-TUNED = Tuning(
-    objective="step_ns",
-    baseline=None,
-    best=None,
-    speedup=1.0,
-    interval=None,
-    class_="bitwise",
-    kept=[],
-    reverted=[],
-    trials=[],
-    recipe=None,
-)
+TUNED = tui.tuned()
 
 
 class FakeClient(PlayedClient):

@@ -20,17 +20,10 @@ CORE = ("torch",)  # what the core does without
 
 @pytest.mark.parametrize(
     ("words", "package"),
-    [
-        (["demo"], "torch"),
-        (["roofline"], "torch"),
-        (["attach", "1", "--web"], "textual-serve"),
-    ],
+    [(["demo"], "torch"), (["roofline"], "torch"), (["attach", "1", "--web"], "textual-serve")],
 )
 def test_a_verb_whose_package_is_missing_says_how_to_install_it(
-    words: list[str],
-    package: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(roofline_measure, "torch_version", lambda: None)

@@ -45,12 +45,7 @@ class AutobrrrApp(App[None]):
     BINDINGS = [Binding("ctrl+c", "leave", show=False, priority=True)]
     ENABLE_COMMAND_PALETTE = True
 
-    def __init__(
-        self,
-        first: Screen[None],
-        *,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
+    def __init__(self, first: Screen[None], *, environ: Mapping[str, str] = os.environ) -> None:
         super().__init__(ansi_color=True)
         self._first = first
         self.theme = "ansi-light" if is_light(environ) else "ansi-dark"

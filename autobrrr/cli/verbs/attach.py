@@ -166,12 +166,7 @@ def _watch(outcome: RanksOutcome[Client], args: argparse.Namespace, ranks: JobRa
     return interrupted
 
 
-def _on_screen(
-    pid: int,
-    options: SessionOptions,
-    wanted: ApplyRemedies,
-    for_s: float | None,
-) -> int:
+def _on_screen(pid: int, options: SessionOptions, wanted: ApplyRemedies, for_s: float | None) -> int:
     """The same in the terminal UI."""
 
     def opened(on_wait: Callable[[str], None]) -> Client:

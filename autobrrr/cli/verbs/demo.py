@@ -59,8 +59,7 @@ def _before_and_after(recipe: Path, steps: int) -> int:
     """Run the unedited script from its start, without and with the recipe, in turn."""
     train = [sys.executable, str(TRAIN), "--steps", str(steps)]
     _say(f"\n# the same script, unedited, {steps} steps from its start; in turn, by its own clock")
-    before: list[float] = []
-    after: list[float] = []
+    before, after = list[float](), list[float]()
     for _ in range(2):
         before.append(_speed(train))
         after.append(_speed(own_modules.command("autobrrr", "run", "--recipe", str(recipe), "--", *train)))
@@ -74,9 +73,8 @@ def compared(before: Sequence[float], after: Sequence[float]) -> str:
     """What pairs of single runs show: no more than they can, since nothing says what else the machine did."""
     apart = max(before) / min(before)
     if apart > COMPARABLE:
-        return (
-            f"not comparable: the runs without the recipe differ by {apart:.2f}x; see tune's interval above"
-        )
+        told = f"the runs without the recipe differ by {apart:.2f}x"
+        return f"not comparable: {told}; see tune's interval above"
     ratios = [new / old for old, new in zip(before, after, strict=True)]
     return f"speed-up by recipe: {min(ratios):.2f}x to {max(ratios):.2f}x in {len(ratios)} pairs of runs"
 

@@ -33,10 +33,8 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_DONE
     attached = [pid for pid in ranks.pids if is_under_way(find_target(pid))]
     if not attached:
-        raise AutobrrrError(
-            f"none of the ranks of process {args.pid} has a session",
-            "autobrrr ls lists those that have one",
-        )
+        why = f"none of the ranks of process {args.pid} has a session"
+        raise AutobrrrError(why, "autobrrr ls lists those that have one")
     outcome = for_each(attached, lambda pid: _detach(pid, args.keep, ranks.say(pid)))
     say_failures(outcome)
     return outcome.exit_code(EXIT_DONE)
@@ -61,8 +59,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         active = client.ask(TakeSnapshot()).active
         left = client.detach(keep=keep)
     if left.left:
-        names = ", ".join(left.left)
-        seen = procfs.stat(pid)
+        names, seen = ", ".join(left.left), procfs.stat(pid)
         stopped = f": it is stopped, kill -CONT {pid}" if seen is not None and seen.state == "T" else ""
         if any(name == "the agent" or name.endswith("(undone at the next step)") for name in left.left):
             then = f"it goes at the job's next step{stopped}"

@@ -25,14 +25,7 @@ from autobrrr.readable import Foreign
 if TYPE_CHECKING:
     from autobrrr.recipe.recipe_contents import Measured
 
-_FORWARDED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _WATCHED = {signal.SIGCHLD, *_FORWARDED}
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # by ours, at its start: no command shall inherit it
 _SI_KERNEL = 0x80  # sent by a terminal: to the whole group, the command has it already
@@ -73,14 +66,10 @@ def run(args: argparse.Namespace) -> int:
             narrate(reached)
     if code == EXIT_DONE:
         applied = any(line["status"] == "applied" for line in told.remedies)
-        NARRATOR.next_step(
-            after_run(
-                command,
-                str(args.recipe) if order.flags or order.variables or applied else None,
-                timed=reached is not None or not order.planned,
-                has_ranks=is_launcher_command([Foreign(word) for word in command]),
-            )
-        )
+        recipe = str(args.recipe) if order.flags or order.variables or applied else None
+        timed = reached is not None or not order.planned
+        has_ranks = is_launcher_command([Foreign(word) for word in command])
+        NARRATOR.next_step(after_run(command, recipe, timed=timed, has_ranks=has_ranks))
     return code
 
 
@@ -126,10 +115,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     unfit = recipe.misplaced(command, loaded.args) | recipe.overruled(command, loaded.env)
     no_agent = recipe.unreached(command)
     said = [] if no_agent is None else [f"no remedy is applied: {no_agent}"]
-    said += [
-        *recipe.misfits(loaded, now),
-        *(f"{name} is left out: {why}" for name, why in unfit.items()),
-    ]
+    said += [*recipe.misfits(loaded, now), *(f"{name} is left out: {why}" for name, why in unfit.items())]
     for misfit in said:
         if strict:
             raise UsageError(f"{file}: {misfit}", "drop --strict to apply the rest")
@@ -141,8 +127,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
         plan["script"] = None  # it has been looked at; else each process that trains compares itself
     variables = recipe.environment(loaded, os.environ, left_out)
     variables = {name: value for name, value in variables.items() if name not in unfit}
-    begun = begun_with(loaded, flags, variables, left_out)
-    if begun is not None:
+    if (begun := begun_with(loaded, flags, variables, left_out)) is not None:
         narrate(begun)
     return Order(
         plan=plan,
@@ -155,12 +140,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
 
 
 def _supervise(
-    prepared: preloaded_agent.Prepared,
-    order: Order,
-    mask: set[signal.Signals],
-    *,
-    strict: bool,
-    quiet: bool,
+    prepared: preloaded_agent.Prepared, order: Order, mask: set[signal.Signals], *, strict: bool, quiet: bool
 ) -> tuple[int, int, preload_outcome.PreloadOutcome]:
     """Start it, and watch it to its end: its pid, its exit code, and what its agents have reported."""
     command = order.command

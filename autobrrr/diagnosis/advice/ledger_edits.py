@@ -108,13 +108,8 @@ def _unknown(measured: Measurements, does: str) -> Found:
     if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:
         return None
     parts = step_parts(measured)  # by the clock the loss is part of forward, and no step can do without it
-    if (
-        does != SLEEPS
-        and parts is not None
-        and parts.phase.get("other", 1.0) < thresholds.NAMED_AT * row.share
-    ):
-        return None
-    return row.place, row.share
+    less = parts is not None and parts.phase.get("other", 1.0) < thresholds.NAMED_AT * row.share
+    return None if does != SLEEPS and less else (row.place, row.share)
 
 
 def _loops(measured: Measurements) -> Found:
@@ -184,13 +179,9 @@ def _made_of_small(one: OpWork) -> int:
 def _half_on_cpu(measured: Measurements) -> Found:
     """What products of short floats take beyond float32 on a CPU that has no instructions for them."""
     parts, traced, peaks = step_parts(measured), measured.traced, measured.peaks
-    if (
-        measured.bf16 is not False
-        or parts is None
-        or parts.kernels is None
-        or traced is None
-        or peaks is None
-    ):
+    if measured.bf16 is not False or parts is None or parts.kernels is None:
+        return None
+    if traced is None or peaks is None:
         return None
     short = [one for one in traced.work if one.dtype in ("bfloat16", "float16") and one.flops]
     more_ns = sum(max(0.0, one.kernel_ns - 1e9 * (one.flops or 0.0) / peaks.matmul_flops) for one in short)

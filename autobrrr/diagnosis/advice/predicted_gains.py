@@ -126,9 +126,7 @@ def _optimizer(measured: Measurements, parts: StepParts, remedy: str) -> float |
     # Several optimizers share the tensors: the dearest of their kinds stands for all.
     then_ns = max(
         cost.step_ns(
-            tensors=anatomy.parameter_tensors,
-            kernel_ns=now_ns - idle * parts.step_ns,
-            op_cost_ns=op_cost_ns,
+            tensors=anatomy.parameter_tensors, kernel_ns=now_ns - idle * parts.step_ns, op_cost_ns=op_cost_ns
         )
         for cost in known
     )

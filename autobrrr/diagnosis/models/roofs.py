@@ -169,13 +169,7 @@ def _roofed(work: OpWork, share: float, peaks: MeasuredPeaks | None, crowded: bo
     if crowded and known and max(known) < thresholds.ROOF_LOW * work.kernel_ns:
         regime = "overhead"
     return RoofedOp(
-        work=work,
-        kind=kind,
-        share=share,
-        flops_ns=flops_ns,
-        bytes_ns=bytes_ns,
-        regime=regime,
-        own_ns=own_ns,
+        work=work, kind=kind, share=share, flops_ns=flops_ns, bytes_ns=bytes_ns, regime=regime, own_ns=own_ns
     )
 
 

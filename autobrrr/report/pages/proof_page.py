@@ -57,10 +57,7 @@ def proof_page(proof: Proof) -> ReportPage:
         sections=filled(
             section("Also", listed(also) if also else None),
             section("Result", LineGroup(lines=facts, shape="facts")),
-            section(
-                "Work",
-                table("Counted in both", ("-counted", "#-before", "#-after"), _work(proof)),
-            ),
+            section("Work", table("Counted in both", ("-counted", "#-before", "#-after"), _work(proof))),
             section("Commands, before and after", *commands, on="page"),
         ),
         data=proof,

@@ -314,10 +314,7 @@ def comparison_page(compared: ComparedSessions | ComparedAnalysis) -> pm.ReportP
         about=[],
         sections=[
             pm.section(
-                "Step",
-                pm.LineGroup(lines=both, shape="facts"),
-                *map(_head, median),
-                pm.listed(found.caveats),
+                "Step", pm.LineGroup(lines=both, shape="facts"), *map(_head, median), pm.listed(found.caveats)
             ),
             pm.section("", pm.table("What was found", ("", "-before", "-after"), words_of)),
             *(

@@ -11,10 +11,7 @@ from autobrrr.records.gain_words import gain_words
 
 
 def begun_with(
-    chosen: Recipe,
-    flags: Mapping[str, Value],
-    variables: Mapping[str, str],
-    left_out: Container[str] = (),
+    chosen: Recipe, flags: Mapping[str, Value], variables: Mapping[str, str], left_out: Container[str] = ()
 ) -> str | None:
     """Flags and variables that the command starts with, and remedies that follow; None for none of them."""
     parts = [

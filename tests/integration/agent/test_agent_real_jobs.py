@@ -74,14 +74,7 @@ def watch(kind: str, folder: Path) -> Seen:
         peer.close()
         job.tell()
         (runs,) = [json.loads(line) for line in job.output().splitlines() if line.startswith("[{")]
-    return Seen(
-        runs=runs,
-        steps=steps,
-        traced=traced,
-        recorded=recorded,
-        anatomy=anatomy,
-        left=left,
-    )
+    return Seen(runs=runs, steps=steps, traced=traced, recorded=recorded, anatomy=anatomy, left=left)
 
 
 @pytest.fixture(scope="module", params=list(real_jobs.KINDS))

@@ -74,13 +74,7 @@ class RankJobs:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        by_file: bool = False,
-        agents: int = 2,
-        between: str = "",
-        script: str = JOB,
+        self, folder: Path, *, by_file: bool = False, agents: int = 2, between: str = "", script: str = JOB
     ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -121,21 +121,12 @@ def frozen(proc: FakeProc) -> triage.TriageCase:
 
 
 def full(
-    limits: str,
-    *,
-    open_files: int = 0,
-    mapped_kb: int = 0,
-    group: dict[str, str] | None = None,
+    limits: str, *, open_files: int = 0, mapped_kb: int = 0, group: dict[str, str] | None = None
 ) -> Setup:
     """A process that can take no more of something."""
 
     def make(proc: FakeProc) -> triage.TriageCase:
-        folder = proc.add(
-            PID,
-            uid=US,
-            torch=True,
-            VmPeak=f"{mapped_kb} kB",
-        )
+        folder = proc.add(PID, uid=US, torch=True, VmPeak=f"{mapped_kb} kB")
         (folder / "limits").write_text(limits)
         (folder / "fd").mkdir()
         for fd in range(open_files):

@@ -23,14 +23,7 @@ from autobrrr.sidecar.process.session_options import SessionOptions
 
 
 def session(**given: object) -> Client:
-    facts = {
-        "pid": 7,
-        "outside": False,
-        "readonly": False,
-        "probing": "on",
-        "metrics": None,
-        **given,
-    }
+    facts = {"pid": 7, "outside": False, "readonly": False, "probing": "on", "metrics": None, **given}
     return cast(Client, SimpleNamespace(facts=SimpleNamespace(**facts)))
 
 

@@ -106,9 +106,8 @@ def test_the_text_says_what_was_found_tried_and_how_it_ended(
 
 def test_a_session_that_was_cut_is_told_as_far_as_it_went(tmp_path: Path) -> None:
     file = tmp_path / "cut.jsonl"
-    file.write_bytes(
-        _line("snapshot", tui.snapshot()) + _line("trial", tui.trial()) + b'{"at": 1, "kind": "tu'
-    )
+    torn = b'{"at": 1, "kind": "tu'
+    file.write_bytes(_line("snapshot", tui.snapshot()) + _line("trial", tui.trial()) + torn)
     said = page_text(session_page(past_session(file)))
     assert "outcome kept\n    why: faster" in said
     assert "the log stops before the session's end" in said

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autobrrr.errors import TargetGone
-from autobrrr.records import Attach, JobFacts, NoClaim, Tuning
+from autobrrr.records import Attach, JobFacts, NoClaim
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.ring_reader import Records, RingReader
 from autobrrr.sidecar.session.session import Session
@@ -22,6 +22,7 @@ from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import watch_over
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost
 from support.machines.devices import AbsentDevice
+from support.screens import tui
 from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts
 
 SECOND_NS = 1_000_000_000
@@ -230,19 +231,7 @@ def test_steps_that_lie_in_the_ring_are_found_without_a_tick_of_the_loop(shop: W
 def test_what_is_kept_beside_other_programs_is_watched_for_its_loss(
     no_claim: NoClaim | None, is_watched: bool
 ) -> None:
-    result = Tuning(
-        objective="step_ns",
-        baseline=2e6,
-        best=2e6,
-        speedup=1.0,
-        interval=None,
-        class_="rounding",
-        kept=["optimizer.fused"],
-        reverted=[],
-        trials=[],
-        recipe=None,
-        no_claim=no_claim,
-    )
+    result = msgspec.structs.replace(tui.tuned(), speedup=1.0, interval=None, no_claim=no_claim)
     watch = watch_over(result, 0, loss_lost=False)
     assert (watch is not None) is is_watched
     assert watch is None or (watch.loss_was_finite and not watch.due(100_000 * SECOND_NS))

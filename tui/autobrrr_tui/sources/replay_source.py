@@ -46,12 +46,7 @@ class ReplaySource:
     """
 
     def __init__(
-        self,
-        entries: Sequence[LogEntry],
-        *,
-        title: str,
-        speed: float | None = None,
-        wait: Wait | None = None,
+        self, entries: Sequence[LogEntry], *, title: str, speed: float | None = None, wait: Wait | None = None
     ) -> None:
         self.title = title
         self._entries, self._speed = entries, speed

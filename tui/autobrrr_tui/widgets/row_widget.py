@@ -163,12 +163,7 @@ def _place(page: Page, name: str | None) -> int | None:
     return next((at for at, each in page.picks.items() if each == name), None)
 
 
-ON_WHITE = {
-    "yellow": "magenta",
-    "bright_yellow": "bright_black",
-    "bright_cyan": "cyan",
-    "white": "black",
-}
+ON_WHITE = {"yellow": "magenta", "bright_yellow": "bright_black", "bright_cyan": "cyan", "white": "black"}
 DARK: Mapping[str, str] = {
     "": "",
     "muted": "dim",
