@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Option, Remedy
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.advice import job_settings, ledger_edits
+from autobrrr.diagnosis.advice.script_edits import EDITS
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals import host_slack, uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
 from autobrrr.op_replay import replay
+from autobrrr.records.gain_words import CLASS_WORDS
 from autobrrr.records.wire_answers import Explained
 
 SOURCES = {  # of the kinds whose rows say no more than what a word means
@@ -31,12 +35,7 @@ SOURCES = {  # of the kinds whose rows say no more than what a word means
     "term": "documentation and messages",
 }
 KINDS = ("signal", "regime", "limit", "figure", "remedy", *SOURCES)
-CONSTANTS = {
-    "replay": replay,
-    "thresholds": thresholds,
-    "host_slack": host_slack,
-    "uneven_steps": uneven_steps,
-}
+CONSTANTS = {each.__name__.split(".")[-1]: each for each in (replay, thresholds, host_slack, uneven_steps)}
 
 
 class _Filled(string.Formatter):
@@ -58,6 +57,8 @@ def _rows() -> Iterator[Explained]:
         for name, row in table.items():
             if kind == "regime":
                 yield _of_regime(name, row)
+            elif kind == "edit":
+                yield _of_edit(name, row)
             elif kind in SOURCES:
                 yield Explained(name=name, kind=kind, meaning=row, source=SOURCES[kind])
             else:
@@ -78,16 +79,24 @@ def _of_regime(name: str, meaning: str) -> Explained:
         for where, agreeing in (("on a CPU", pairs), ("on a GPU and in traces", of_device))
         if agreeing
     ]
-    if named:
-        source = f"named when these agree, {'; '.join(named)}"
-    else:
-        source = "the reason says which, and the command that would decide it"
-    guards = (
-        (f"takes {of_one(thresholds.NAMED_AT)} of the step", f"leads by {100 * thresholds.LEAD:.0f} points")
-        if pairs
-        else ()
-    )
+    source = f"named when these agree, {'; '.join(named)}"
+    source = source if named else "the reason says which, and the command that would decide it"
+    takes = f"takes {of_one(thresholds.NAMED_AT)} of the step"
+    guards = (takes, f"leads by {100 * thresholds.LEAD:.0f} points") if pairs else ()
     return Explained(name=name, kind="regime", meaning=meaning, source=source, guards=guards)
+
+
+def _of_edit(name: str, text: str) -> Explained:
+    """With its class, and what of the step it is predicted to save, by the table that it stands in."""
+    tables = (rows_beside(each.__file__).values() for each in (ledger_edits, job_settings))
+    known = [row for row in chain(*tables) if row["edit"] == name]
+    (cls, *_) = [row.get("class", "bitwise") for row in known] or [e.cls for e in EDITS if e.name == name]
+    saved = [f"{of_one(row['removed'])} of its time" for row in known if "removed" in row]
+    saved += [row["gain"].replace("_", " ") for row in known if "gain" in row]
+    gain = f"predicted to save: {saved[0]}" if saved else "its gain is not predicted"
+    meaning, _, example = text.partition("\n")
+    source = f"{SOURCES['edit']}; class {cls} ({CLASS_WORDS[cls]}); {gain}"
+    return Explained(name=name, kind="edit", meaning=meaning, source=source, example=example)
 
 
 def _of_remedy(remedy: Remedy) -> Explained:

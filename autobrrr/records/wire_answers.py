@@ -71,6 +71,7 @@ class Explained(Record, frozen=True, kw_only=True):
     meaning: str
     source: str
     guards: tuple[str, ...] = ()
+    example: str = ""  # of an edit: a line before it, a line after it
 
 
 class ActivityLine(Record, frozen=True, kw_only=True, omit_defaults=True):

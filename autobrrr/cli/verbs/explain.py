@@ -65,7 +65,9 @@ def listing(explanations: Mapping[str, Explained], kinds: Sequence[str]) -> str:
 
 def text(entry: Explained) -> str:
     """One explanation in full."""
-    lines = [f"{entry.name} ({entry.kind})", f"  {entry.meaning}", f"  From: {entry.source}"]
+    lines = [f"{entry.name} ({entry.kind})", f"  {entry.meaning}"]
+    lines += [f"    {line}" for line in entry.example.splitlines()]
+    lines.append(f"  From: {entry.source}")
     if entry.guards:
         lines += ["  Guards:", *(f"    - {guard}" for guard in entry.guards)]
     return "\n".join(lines)

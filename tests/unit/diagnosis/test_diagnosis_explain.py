@@ -84,6 +84,15 @@ def test_a_remedy_is_explained_from_its_own_entry() -> None:
     assert "never run on a GPU yet" in EXPLANATIONS["precision.tf32"].guards[-1]
 
 
+def test_an_edit_is_explained_by_a_line_before_and_after_its_class_and_its_table() -> None:
+    for entry in EXPLANATIONS.values():
+        assert [line[:2] for line in entry.example.splitlines()] == ["- ", "+ "] * (entry.kind == "edit")
+    assert "class rounding" in EXPLANATIONS["edit.vectorize"].source
+    assert EXPLANATIONS["edit.vectorize"].source.endswith("predicted to save: 50 % of its time")
+    assert EXPLANATIONS["edit.float32"].source.endswith("predicted to save: half of kernels")
+    assert EXPLANATIONS["edit.no_sync"].source.endswith("its gain is not predicted")
+
+
 def test_every_word_of_a_limit_is_explained_as_one() -> None:
     for word in get_args(Limit):
         assert "As a limit" in EXPLANATIONS[word].meaning

@@ -38,12 +38,7 @@ class TextScreen(ModalScreen[None]):
         Binding("pagedown,space", "scroll(10)", show=False),
     ]
 
-    def __init__(
-        self,
-        title: str,
-        lines: Sequence[Line],
-        turn: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, title: str, lines: Sequence[Line], turn: Callable[[], None] | None = None) -> None:
         super().__init__()
         self._title, self._lines, self._turn = title, lines, turn
 
@@ -82,16 +77,14 @@ def meaning_of(name: str, known: Set[str]) -> list[Line]:
         return []
     guards = [Line(name="" if i else "guards", text=guard) for i, guard in enumerate(found.guards)]
     means = [] if found.meaning in known else [Line(name="means", text=found.meaning)]
-    return [*means, Line(name="from", text=found.source), *guards]
+    edit = [Line(name="" if i else "edit", text=line) for i, line in enumerate(found.example.splitlines())]
+    return [*means, *edit, Line(name="from", text=found.source), *guards]
 
 
 class Ask(ModalScreen[bool]):
     """One question."""
 
-    BINDINGS = [
-        Binding("y", "answer(True)", "yes"),
-        Binding("n,escape,enter,q", "answer(False)", "no"),
-    ]
+    BINDINGS = [Binding("y", "answer(True)", "yes"), Binding("n,escape,enter,q", "answer(False)", "no")]
 
     def __init__(self, question: str, yes: str) -> None:
         super().__init__()
