@@ -17,42 +17,46 @@ TRIED = ("bitwise", "rounding")  # classes that a tuning tries unasked
 
 
 def after_diagnosis(found: Diagnosis) -> str:
-    """A crowded machine first, then what is worth trying, then what would decide."""
+    """A crowded machine first, then the first of the advice, then what would decide."""
+    best, words = first_to_do(found), started(found)
     if found.activity == "job ended":
-        return f"autobrrr diagnose PID   (of a run that goes on; process {found.pid} has ended)"
+        again = f"autobrrr run -- {_command(words)}   (process {found.pid} has ended)"
+        return at_next_start(best, words) or again
     crowded = found.provisional or (found.regime == "unknown" and busy_words(found))
     if crowded and found.contention:
-        return f"autobrrr diagnose {found.pid}   ({once_free(found)})"
-    tried, allow = to_try(found)
-    if tried:
-        command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"
-        return f"{command}   (tries {_names(tried)}; autobrrr detach reverts all)"
+        return decide_words(found) or f"autobrrr diagnose {found.pid}   ({once_free(found)})"
+    if best is not None and best.reach == "live":
+        tries = f"tries {best.remedy}; autobrrr detach reverts all"
+        return f"autobrrr tune {found.pid}{allowing(best.class_)} --recipe fast.toml   ({tries})"
     word = found.limit if found.regime == "unknown" else found.regime
-    return at_next_start(found) or decide_words(found) or f"autobrrr explain {word}"
+    return at_next_start(best, words) or decide_words(found) or f"autobrrr explain {word}"
 
 
-def at_next_start(found: Diagnosis, command: str = STARTED) -> str:
-    """What needs another start of the script: a trial of its own, or an edit; empty where nothing does."""
-    best = next(iter(to_start_with(found)), None)
+def first_to_do(found: Diagnosis, *, live: bool = True) -> Advice | None:
+    """The first of the advice that is to be tried or edited; to change the training is its author's own idea.
+
+    Args:
+        live: Also what a tuning tries on the running job.
+    """
+    for each in found.advice:
+        asked = each.reach != "edit" and each.class_ == "changes-training"
+        if not asked and (each.reach != "live" or (live and not _only_by_name(each.remedy))):
+            return each
+    return None
+
+
+def at_next_start(best: Advice | None, words: Sequence[str] = ()) -> str:
+    """A trial that starts the script, or an edit of it; empty for nothing."""
     if best is None:
         return ""
     if best.reach == "edit":
-        return f"edit the script ({best.remedy}), start it again, then autobrrr diagnose PID"
-    return f"{proving(best, command)}   (starts the script again)"
+        return f"edit the script (autobrrr explain {best.remedy}); then start it again"
+    return f"{proving(best, words)}   (starts the script again)"
 
 
-def to_try(found: Diagnosis) -> tuple[list[Advice], str]:
-    """What a tuning of the running job tries of what is advised, and the flag that allows it."""
-    live = [each for each in found.advice if each.reach == "live" and not _only_by_name(each.remedy)]
-    usual = [each for each in live if each.class_ in TRIED]
-    stream = [each for each in live if each.class_ == "stream"]
-    return (usual, "") if usual or not stream else (stream, " --allow stream")
-
-
-def to_start_with(found: Diagnosis) -> list[Advice]:
-    """What needs a new start, the best first; not what changes the training, which is the user's own idea."""
-    begins = ("next_epoch", "relaunch", "edit")
-    return [each for each in found.advice if each.reach in begins and each.class_ != "changes-training"]
+def started(found: Diagnosis) -> list[str]:
+    """How the job was started, as far as it is known."""
+    return ["python", *found.job.argv] if found.job is not None and found.job.argv else [STARTED]
 
 
 def _only_by_name(name: str) -> bool:
@@ -62,20 +66,25 @@ def _only_by_name(name: str) -> bool:
     return remedy is not None and bool(remedy.unproven or remedy.only_named or remedy.price_s)
 
 
-def proving(advice: Advice, command: str = STARTED) -> str:
-    """The command that tries what no running step can."""
-    allow = "" if advice.class_ in TRIED else f" --allow {advice.class_}"
-    return f"autobrrr tune --param {advice.remedy}{allow} -- {command}"
+def proving(advice: Advice, words: Sequence[str] = ()) -> str:
+    """The command that tries it from the start of the script on."""
+    return f"autobrrr tune --param {advice.remedy}{allowing(advice.class_)} -- {_command(words)}"
+
+
+def allowing(class_: str) -> str:
+    """The flag that lets a tuning try a class that it does not try unasked."""
+    return "" if class_ in TRIED else f" --allow {class_}"
 
 
 def after_explanation(name: str, reach: str | None, class_: str | None) -> str:
     """Of a remedy how to try it, of any other word where it is shown; `reach` and `class_` are a remedy's."""
     if reach is None or class_ is None or reach == "edit":
-        return "autobrrr diagnose PID   (shows it of a job)"
-    allow = "" if class_ in TRIED else f" --allow {class_}"
+        return "autobrrr diagnose PID   (says where a job needs it)"
     if reach == "relaunch" or name == "batch.larger":  # steps that do more work don't tell its gain
-        return f"autobrrr tune --param {name}{allow} -- {STARTED}"
-    return f"autobrrr tune PID --only {name}{allow}   (tries it on a job; autobrrr detach reverts it)"
+        return f"autobrrr tune --param {name}{allowing(class_)} -- {STARTED}"
+    return (
+        f"autobrrr tune PID --only {name}{allowing(class_)}   (tries it on a job; autobrrr detach reverts it)"
+    )
 
 
 def after_run(command: Sequence[str], recipe: str | None, *, timed: bool, has_ranks: bool = False) -> str:
@@ -139,11 +148,6 @@ def after_checks(checks: Sequence[DoctorCheck], pid: int | None) -> str:
     if failed is not None:
         return failed.fix or ""
     return "autobrrr ls" if pid is None else f"autobrrr diagnose {pid}"
-
-
-def _names(advice: Sequence[Advice]) -> str:
-    first, others = advice[0].remedy, len(advice) - 1
-    return first if not others else f"{first} and {others} more"
 
 
 def _command(words: Sequence[str]) -> str:

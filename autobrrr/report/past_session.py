@@ -83,15 +83,14 @@ class SessionTimeline(Record, frozen=True, kw_only=True):
     contention: list[CpuTaker] = []  # who took the CPUs, at most, in any snapshot
 
 
-NO_END = "the log stops before the session's end"
-
-
 class SessionData(Record, frozen=True, kw_only=True):
     """`report SESSION --json`."""
 
     schema: int = SCHEMA
     session: str  # name of the log
     ended: str = ""  # how; empty where the log does not say
+    alive: bool = False  # the session goes on
+    runs: bool = False  # the job does
     unread: str | None = None  # what of the log can't be read
     snapshot: Diagnosis  # the last one
     tuned: Tuning | None = None  # the last tuning that came to its end
@@ -101,7 +100,7 @@ class SessionData(Record, frozen=True, kw_only=True):
     @property
     def ending(self) -> str:
         """How it ended, as far as the log says."""
-        return self.ended or NO_END
+        return "the session goes on" if self.alive else self.ended or "the log stops before the session's end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,12 @@ class PastSession:
     """A session log, as far as it can be read."""
 
     data: SessionData
-    judged: Diagnosis | None  # the last snapshot that named something, if any did
+    judged: Diagnosis | None  # the last snapshot that named something, else that was no more measured
+
+    @property
+    def named(self) -> Diagnosis:
+        """What is known of its bottleneck."""
+        return self.judged or self.data.snapshot
 
 
 class LogEntry(NamedTuple):
@@ -230,7 +234,9 @@ class SessionReader:
 
     def _take_snapshot(self, found: Diagnosis) -> None:
         self.last = found
-        if found.regime != "unknown" or found.limit != "unknown":
+        if names_something(found) or (
+            found.state == "judged" and not (self._judged and names_something(self._judged))
+        ):
             self._judged = found
         for taker in found.contention:
             known = self._takers.get(taker.pid)
@@ -254,6 +260,11 @@ class SessionReader:
 
     def _mark(self, kind: Literal["measured", "switch", "verdict", "tuned", "ended"], text: str) -> None:
         self._marks.append(TimelineMark(kind=kind, at_s=round(self._now_s, 3), text=text))
+
+
+def names_something(found: Diagnosis) -> bool:
+    """Whether it has a verdict."""
+    return found.regime != "unknown" or found.limit != "unknown"
 
 
 def past_session(path: Path) -> PastSession:
@@ -325,8 +336,9 @@ def sessions_table(sessions: list[ListedSession], width: int | None = None) -> s
 def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
     if found is None:
         return "-", "-", "-", "can't be read"
-    script = "?" if found.data.snapshot.job is None else Path(found.data.snapshot.job.script).name
-    regime = f"{found.data.snapshot.regime} ({found.data.snapshot.confidence})"
+    named = found.named
+    script = "?" if named.job is None else Path(named.job.script).name
+    regime = f"{named.regime} ({named.confidence})"
     tuned = found.data.tuned
     gain = factor_words(tuned.speedup if tuned is not None and tuned.proven else None)
     return script, regime, gain, found.data.ended or "still running, or killed"

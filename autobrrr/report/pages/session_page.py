@@ -5,6 +5,7 @@ In: the session as read from its log. Out: a page of the model.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -17,7 +18,7 @@ from autobrrr.records import NAMES_NOBODY, Diagnosis, Tuning, how_sure, limited_
 from autobrrr.records.busy_words import busy_words
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
-from autobrrr.report.next_step import proving, started_with, to_start_with, to_try
+from autobrrr.report.next_step import allowing, first_to_do, proving, started, started_with
 from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, glossary, ledger_table, signals_words
 from autobrrr.report.pages.tuning_parts import tuning_section
 from autobrrr.report.past_session import PastSession, SessionData, SlowMoment, TimelineBand
@@ -28,8 +29,8 @@ MOST_SLOW, MOST_TEXT = 15, 5  # slow steps on a page, in a text
 
 def session_page(session: PastSession) -> pm.ReportPage:
     """The page."""
-    data, found = session.data, session.data.snapshot
-    verdict, *grounds = diagnosis_sections(found)
+    data, found, named = session.data, session.data.snapshot, session.named
+    verdict, *grounds = diagnosis_sections(named)
     trials = data.trials if data.tuned is None else data.tuned.trials
     own = [pm.Line(text=f"Cost to your job: {found.cost.words}.")] if found.cost.words else []
     if found.cost.session_share is not None:
@@ -43,7 +44,7 @@ def session_page(session: PastSession) -> pm.ReportPage:
         about=list(_about(data)),
         sections=pm.filled(
             first,
-            _verdict(found, verdict),
+            _verdict(named, verdict),
             _steps(data),
             tried,
             *grounds,
@@ -54,7 +55,7 @@ def session_page(session: PastSession) -> pm.ReportPage:
         ),
         data=data,
         file=f"{data.session or 'session'}.json",
-        brief=pm.filled(first, pm.section("", ledger_table(found)), tried),
+        brief=pm.filled(first, pm.section("", ledger_table(named)), tried),
     )
 
 
@@ -74,16 +75,16 @@ def _about(data: SessionData) -> Iterator[str]:
 def answers(session: PastSession) -> list[pm.Line]:
     """Six questions, in the order in which they are asked: the answer, and what is behind it."""
     data, last = session.data, session.data.snapshot
-    named, age = session.judged or last, ""
+    named, age = session.named, ""
     if named is not last and named.t_ns is not None and last.t_ns is not None:
-        age = f"{duration(last.t_ns - named.t_ns)} before the end"
+        age = f"{duration(last.t_ns - named.t_ns)} {'ago' if data.alive else 'before the end'}"
     provisional = ", provisional" if named.provisional and named.limit not in NAMES_NOBODY else ""
     on = last.active
     safe = "no tuning kept what is on" if on else "no remedy was kept"
     if data.tuned is not None and data.tuned.kept:
         safe = CLASS_WORDS.get(data.tuned.class_, data.tuned.class_)
     where = "; ".join(filter(None, [*(one.words for one in named.where[:1]), named.adds]))
-    still_on = f"on at the end: {', '.join(on)}" if on else "no remedy is on"
+    still_on = f"on{'' if data.alive else ' at the end'}: {', '.join(on)}" if on else "no remedy is on"
     told = [
         ("What is slow?", limited_by(named), where),
         ("How sure?", how_sure(named) + provisional, age or signals_words(named)),
@@ -96,21 +97,28 @@ def answers(session: PastSession) -> list[pm.Line]:
 
 
 def _to_do(session: PastSession) -> tuple[str, str]:
-    tuned = session.data.tuned
+    tuned, last = session.data.tuned, session.data.snapshot
     if tuned is not None and tuned.proven:
-        more = started_with(tuned.recipe or UNSAVED, _command(session.data))
+        more = started_with(tuned.recipe or UNSAVED, started(last))
         held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end of the whole report)"
         return "start with what was kept", more + held
     if tuned is not None and tuned.kept:
-        return "confirm what was kept", f"autobrrr tune PID --recipe {UNSAVED}"
-    found = session.judged or session.data.snapshot
-    (tried, allow), at_start = to_try(found), to_start_with(found)
-    if tried and tuned is None:
-        return f"try {tried[0].remedy}", f"autobrrr tune PID{allow}"
-    if at_start:
-        best = at_start[0]
-        return f"try {best.remedy}", best.why if best.reach == "edit" else proving(best)
-    return "measure again, on a running job", "autobrrr diagnose PID"
+        return "confirm what was kept", _tuning(session.data, f" --recipe {UNSAVED}")
+    best = first_to_do(session.named, live=tuned is None)
+    if best is None:
+        again = f"autobrrr run -- {shlex.join(started(last))}, then: autobrrr diagnose"
+        return "measure again", f"autobrrr diagnose {last.pid}" if session.data.runs else again
+    if best.reach == "edit":
+        return f"edit the script: {best.remedy}", best.why
+    runs = best.reach == "live" and session.data.runs
+    how = _tuning(session.data, allowing(best.class_)) if runs else proving(best, started(last))
+    return f"try {best.remedy}", how
+
+
+def _tuning(data: SessionData, flags: str = "") -> str:
+    """The command that tunes the job, or its next run where this one has ended."""
+    found = data.snapshot
+    return f"autobrrr tune{flags} {found.pid if data.runs else f'-- {shlex.join(started(found))}'}"
 
 
 def _gained(data: SessionData) -> tuple[str, str]:
@@ -131,7 +139,7 @@ def _verdict(found: Diagnosis, verdict: pm.Section) -> pm.Section:
     """With what the regime means, folded."""
     word, asked = glossary().get(found.regime), f"What does “{found.regime}” mean?"
     told = [] if word is None else [pm.section(asked, pm.Line(text=word.meaning), fold="closed")]
-    return replace(verdict, title="Verdict at the end", parts=[*verdict.parts[:2], *told, *verdict.parts[2:]])
+    return replace(verdict, parts=[*verdict.parts[:2], *told, *verdict.parts[2:]])
 
 
 def _others(data: SessionData) -> pm.Section:
@@ -215,17 +223,11 @@ def _commands(data: SessionData) -> list[pm.Line]:
     if tuned is not None and tuned.proven:
         if not tuned.recipe:
             told[f"Save what was kept as {UNSAVED}:"] = _recipe_text(tuned)
-        command = started_with(tuned.recipe or UNSAVED, _command(data))
+        command = started_with(tuned.recipe or UNSAVED, started(data.snapshot))
         told["Start the job with what was kept:"] = command
-    told["Measure again, on a running job:"] = "autobrrr tune PID"
+    told["Try remedies again:" if data.runs else "Try remedies in the next run:"] = _tuning(data)
     told["Read this session again:"] = f"autobrrr report {data.session or 'last'}"
     return [pm.Line(name=why, text=said, tone="code") for why, said in told.items()]
-
-
-def _command(data: SessionData) -> list[str]:
-    """How the job was started."""
-    job = data.snapshot.job
-    return ["python", *job.argv] if job is not None and job.argv else []
 
 
 def _recipe_text(tuned: Tuning) -> str:

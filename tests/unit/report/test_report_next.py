@@ -37,6 +37,7 @@ BY_NAME = advice("gc.threshold", "live", "bitwise")
 UNPROVEN = advice("compile.reduce_overhead", "live")
 NEXT = advice("loader.workers", "next_epoch")
 EDIT = advice("sync.item", "edit")
+CHANGING_EDIT = advice("edit.no_autocast", "edit", "changes-training")
 WAITS = host_sample(run_delay_share=0.5)
 BATCH = advice("batch.larger", "relaunch", "changes-training")
 
@@ -44,16 +45,18 @@ BATCH = advice("batch.larger", "relaunch", "changes-training")
 @pytest.mark.parametrize(
     ("given", "begins"),
     [
+        ([EDIT, LIVE], "edit the script (autobrrr explain sync.item)"),
+        ([CHANGING_EDIT, EDIT], "edit the script (autobrrr explain edit.no_autocast)"),
         ([LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
         ([RISKY, LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
         ([BY_NAME, UNPROVEN, LIVE], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
         ([BY_NAME, RISKY], "autobrrr explain overhead"),
-        ([BY_NAME, UNPROVEN, NEXT], "autobrrr tune --param loader.workers -- CMD"),
-        ([RISKY, EDIT], "edit the script (sync.item)"),
-        ([BATCH, NEXT], "autobrrr tune --param loader.workers -- CMD"),
-        ([NEXT, EDIT], "autobrrr tune --param loader.workers -- CMD"),
-        ([EDIT], "edit the script (sync.item)"),
-        ([EDIT, NEXT], "edit the script (sync.item)"),
+        ([BY_NAME, UNPROVEN, NEXT], "autobrrr tune --param loader.workers -- python train.py"),
+        ([RISKY, EDIT], "edit the script (autobrrr explain sync.item)"),
+        ([BATCH, NEXT], "autobrrr tune --param loader.workers -- python train.py"),
+        ([NEXT, EDIT], "autobrrr tune --param loader.workers -- python train.py"),
+        ([EDIT], "edit the script (autobrrr explain sync.item)"),
+        ([EDIT, NEXT], "edit the script (autobrrr explain sync.item)"),
         ([], "autobrrr explain overhead"),
     ],
 )
@@ -88,21 +91,25 @@ def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
 )
 def test_an_explained_remedy_leads_to_its_trial(reach: str | None, class_: str | None, said: str) -> None:
     assert f"{after_explanation('r', reach, class_)} ".startswith(said)
-    assert after_explanation("batch.larger", "next_epoch", "changes-training").startswith(
-        "autobrrr tune --param"
-    )
+    larger = after_explanation("batch.larger", "next_epoch", "changes-training")
+    assert larger.startswith("autobrrr tune --param")
 
 
 def test_after_a_run_comes_the_search_for_speed_or_the_proof_of_it() -> None:
     command = ["python", "train.py"]
     assert after_run(command, None, timed=True).startswith("autobrrr tune -- python train.py ")
-    assert after_run(command, "a b.toml", timed=True).startswith(
-        "autobrrr prove --recipe 'a b.toml' -- python train.py "
-    )
-    assert after_run(command, "a.toml", timed=True, has_ranks=True).startswith(
-        "autobrrr tune -- python train.py "
-    )
+    proves = after_run(command, "a b.toml", timed=True)
+    assert proves.startswith("autobrrr prove --recipe 'a b.toml' -- python train.py ")
+    of_ranks = after_run(command, "a.toml", timed=True, has_ranks=True)
+    assert of_ranks.startswith("autobrrr tune -- python train.py ")
     assert after_run(["ls"], None, timed=False).startswith("autobrrr doctor ")
+
+
+def test_a_job_that_has_ended_is_started_again_with_what_was_advised() -> None:
+    ended = msgspec.structs.replace(OVERHEAD, activity="job ended", advice=[LIVE])
+    assert after_diagnosis(ended).startswith("autobrrr tune --param optimizer.fused -- python train.py ")
+    said = f"autobrrr run -- python train.py   (process {ended.pid} has ended)"
+    assert after_diagnosis(msgspec.structs.replace(ended, advice=[])) == said
 
 
 def test_what_would_decide_comes_where_nothing_can_be_tried() -> None:
@@ -111,18 +118,7 @@ def test_what_would_decide_comes_where_nothing_can_be_tried() -> None:
 
 
 def tuned(*kept: str, recipe: str | None = None) -> Tuning:
-    return Tuning(
-        objective="step_ns",
-        baseline=5.0,
-        best=4.0,
-        speedup=1.25,
-        interval=[1.2, 1.3],
-        class_="rounding",
-        kept=list(kept),
-        reverted=[],
-        trials=[],
-        recipe=recipe,
-    )
+    return msgspec.structs.replace(tui.tuned(), kept=list(kept), recipe=recipe)
 
 
 def test_what_was_kept_leads_to_the_next_run() -> None:
@@ -192,9 +188,8 @@ def test_at_its_end_it_says_how_fast_it_was_beside_the_evidence() -> None:
     )
     live = msgspec.structs.replace(evidence, at_least=True)
     assert "at least 1.56x [1.44" in (speed_reached({"median": 3_500_000, "count": 2000}, live) or "")
-    assert (
-        speed_reached({"median": 3_500_000, "count": 9}, None) == "this run: 3.50 ms a step, the median of 9"
-    )
+    bare = speed_reached({"median": 3_500_000, "count": 9}, None)
+    assert bare == "this run: 3.50 ms a step, the median of 9"
     assert speed_reached({"median": True}, evidence) is None
     assert speed_reached(None, evidence) is None
 

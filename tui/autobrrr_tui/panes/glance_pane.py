@@ -19,7 +19,7 @@ from autobrrr.records import Advice, Diagnosis, LateRank, NoClaim, RankLine, Tun
 from autobrrr.records.busy_words import BUSY_AT, busy_words, decide_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.rank_records import late_words, straggler_words
-from autobrrr.report.next_step import STARTED, at_next_start, to_start_with, to_try
+from autobrrr.report.next_step import at_next_start, first_to_do, started
 from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
 from autobrrr.report.page_text import bar_rows, table_rows
 from autobrrr.report.pages.diagnosis_parts import evidence_table, phase_shares, ranks_table, signals_words
@@ -453,19 +453,21 @@ def next_step(view: View) -> tuple[str, str]:
     if found is None:
         return first, ""
     script = "" if found.job is None else found.job.script.rsplit("/", 1)[-1]
-    (tried, _), at_start = to_try(found), to_start_with(found)
-    best = next((each.remedy for each in (*tried, *at_start, *found.advice)), "")
+    best = first_to_do(found)
+    named = next((f"try {each.remedy}" for each in (best, *found.advice) if each is not None), "")
+    edit = at_next_start(best) if best is not None and best.reach == "edit" else ""
     if view.standing is ScreenStanding.LOST:
-        return "autobrrr attach PID starts a session; this screen joins it", ""
+        return f"autobrrr attach {found.pid} starts a session; this screen joins it", ""
     if view.standing is ScreenStanding.RECORDED:
-        todo = "nothing to do: a trial decides by itself" if view.tuning else f"try {best}" if best else ""
+        todo = "nothing to do: a trial decides by itself" if view.tuning else edit or named
         todo = "e saves what is on as a recipe" if found.active and not view.tuning else todo
-        own = "autobrrr attach PID shows a job of your own"
+        own = "autobrrr attach shows your own job"
         return f"{todo}; {own}" if todo else own, "screen.export" if todo.startswith("e ") else ""
     if not view.acting:
-        return (f"attach without --readonly to try {best}" if best else "q leaves; the session goes on"), ""
+        tries = f"attach without --readonly to {named}" if named else "q leaves; the session goes on"
+        return edit or tries, ""
     if view.tuning:
-        return ("space continues" if view.paused else "space pauses, t stops and keeps what is proven"), ""
+        return f"space {'continues' if view.paused else 'pauses'}, t stops and keeps what is proven", ""
     if found.active:
         run = f", then: autobrrr run --recipe FILE -- python {script}" if script else ""
         return f"e saves what is on as a recipe{run}", "screen.export"
@@ -473,15 +475,12 @@ def next_step(view: View) -> tuple[str, str]:
         return first, ""
     if found.regime == "unknown" and busy_words(found) and found.contention:
         return f"p measures again after {takers_named(found.contention)}", "screen.probe"
-    fits = not at_start or any(each.reach == "live" for each in found.advice)
     live = [each for each in lines(view) if each.turn == 0]
-    if live and fits and (view.tuned is None or view.failed):
+    if live and (view.tuned is None or view.failed) and (best is None or best.reach == "live"):
         counted = "1 remedy" if len(live) == 1 else f"{len(live)} remedies"
         return f"t tries {counted} in turn; what gives no proven gain is reverted", "screen.tune"
-    later = at_next_start(found, f"python {script}" if script else STARTED)
-    if later:
-        return later, ""
-    return "d detaches and leaves the job as it was", "screen.detach"
+    later = at_next_start(first_to_do(found, live=False), started(found))
+    return (later, "") if later else ("d detaches and leaves the job as it was", "screen.detach")
 
 
 def _safety(view: View) -> tuple[str, str]:
