@@ -60,8 +60,9 @@ def report(session: str = "last") -> str:
     """What an earlier session found and kept. session: a name, a pid, `last`, or `list` for the names."""
     if session == "list":
         return fitted({"sessions": [each.name for each in latest_sessions(paths.state_dir())]})
-    found = past_session(logged_session(session)).data
-    answer: Answer = {"session": found.session, "ended": found.ended, **_of(found.snapshot, STATE)}
+    read = past_session(logged_session(session))
+    found = read.data
+    answer: Answer = {"session": found.session, "ended": found.ended, **_of(read.named, STATE)}
     if found.tuned is not None:
         answer |= _of(found.tuned, TUNED)
     trials = found.trials if found.tuned is None else found.tuned.trials
@@ -70,7 +71,7 @@ def report(session: str = "last") -> str:
 
 def explain(word: str) -> str:
     """What a regime, limit, remedy, signal or any other word of an answer means."""
-    return fitted(_of(explained(word), ("name", "kind", "meaning", "source", "guards")))
+    return fitted(_of(explained(word), ("name", "kind", "meaning", "example", "source", "guards")))
 
 
 def diagnose(pid: int, for_s: float | None = None) -> str:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import os
+import time
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
 
 from autobrrr import paths
 from autobrrr.attach import door
 from autobrrr.cli.printed import NARRATOR, Loudness, check_places, columns, deliver, narrate, show, write_file
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.cli.verb_arguments import flag
-from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.client.session_client import join
+from autobrrr.errors import EXIT_DONE, AutobrrrError, UsageError
+from autobrrr.machine.procfs import TICK_NS
 from autobrrr.records import to_json
+from autobrrr.records.session_requests import ReadLog, TakeSnapshot
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.session_page import session_page
-from autobrrr.report.past_session import latest_sessions, sessions_table
+from autobrrr.report.past_session import PastSession, latest_sessions, names_something, sessions_table
 from autobrrr.report.past_session import past_session as past
+from autobrrr.sidecar.sockets.session_socket import find_target
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         show_screen(past_session(args.session))
         return EXIT_DONE
     file = session_file(args.session)
-    found = past(file)
+    found = session_now(file)
     if args.html is not None:
         from autobrrr.report.html.page_template import page_html
 
@@ -71,10 +82,28 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def session_now(path: Path) -> PastSession:
+    """A log, and what its session says where that goes on: the log lags behind. Raises UsageError."""
+    found = past(path)
+    data, pid = found.data, found.data.snapshot.pid
+    with suppress(AutobrrrError, OSError):  # the job is gone, or its session is just going
+        booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        if booted_s + find_target(pid).start_ticks * TICK_NS / 1e9 > (data.timeline.began_unix_s or 0.0):
+            return found  # by now this number is another process's
+        found = replace(found, data=msgspec.structs.replace(data, runs=True))
+        with (None if data.ended else join(pid)) or nullcontext() as client:
+            if client is not None and os.path.samefile(client.ask(ReadLog(0)).path, path):
+                now = client.ask(TakeSnapshot())
+                data = msgspec.structs.replace(data, snapshot=now, runs=True, alive=True)
+                judged = now if names_something(now) or found.judged is None else found.judged
+                found = PastSession(data=data, judged=judged)
+    return found
+
+
 def _compare(args: argparse.Namespace) -> int:
     from autobrrr.report.pages.side_by_side import compare_sessions, comparison_page
 
     check_places(args.html)
-    found = compare_sessions(*(past(session_file(each)).data for each in args.diff))
+    found = compare_sessions(*(session_now(session_file(each)).data for each in args.diff))
     deliver(args, found, comparison_page(found))
     return EXIT_DONE

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import html
+import os
 import re
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from autobrrr import recipe
+from autobrrr.cli.verbs.report import session_now
 from autobrrr.records import Record, Reverted
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_text import page_text
@@ -83,7 +87,7 @@ def test_what_was_never_found_out_is_said_to_be_so(tmp_path: Path) -> None:
     found = said(tmp_path, ("snapshot", UNSURE))
     assert found["What is slow?"].startswith("No verdict: no second signal; ")
     assert found["How sure?"] == "no verdict; "
-    assert found["What to do?"].endswith("autobrrr diagnose PID")
+    assert found["What to do?"] == "measure again; autobrrr run -- python train.py, then: autobrrr diagnose"
     assert found["How does it stand?"].startswith("the log stops before the session's end; ")
     assert found["What was gained?"] == "not measured; nothing was tried"
     assert found["Is it safe?"].startswith("no remedy was kept")
@@ -93,12 +97,41 @@ def test_what_to_do_is_what_the_command_beside_it_tries(tmp_path: Path) -> None:
     usual = tui.snapshot().advice[0]
     drawing = msgspec.structs.replace(usual, remedy="attention.sdpa", class_="stream")
     found = said(tmp_path, ("snapshot", tui.snapshot(advice=[drawing])))
-    assert found["What to do?"] == "try attention.sdpa; autobrrr tune PID --allow stream"
+    tries = "autobrrr tune --param attention.sdpa --allow stream -- python train.py"
+    assert found["What to do?"] == f"try attention.sdpa; {tries}"
     daring = msgspec.structs.replace(usual, remedy="precision.autocast_bf16", class_="changes-training")
     found = said(tmp_path, ("snapshot", tui.snapshot(advice=[daring])))
     assert "changes-training" not in found["What to do?"]
     found = said(tmp_path, ("snapshot", tui.snapshot(advice=[daring, usual])))
-    assert found["What to do?"] == f"try {usual.remedy}; autobrrr tune PID"
+    assert found["What to do?"].startswith(f"try {usual.remedy}; autobrrr tune --param {usual.remedy} -- ")
+
+
+def test_a_session_that_goes_on_is_not_told_as_one_that_stopped(tmp_path: Path) -> None:
+    said(tmp_path, ("snapshot", tui.snapshot(t_ns=30 * 10**9)), ("snapshot", UNSURE))
+    session = past_session(tmp_path / "one.jsonl")
+    goes_on = replace(session, data=msgspec.structs.replace(session.data, alive=True, runs=True))
+    found = {each.name: f"{each.text}; {each.note}" for each in answers(goes_on)}
+    assert found["How sure?"] == "high confidence; 60.0 s ago"
+    assert found["How does it stand?"].startswith("the session goes on; ")
+    assert found["What to do?"] == "try optimizer.fused; autobrrr tune 8091"
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_number_that_another_process_has_by_now_is_no_running_job(tmp_path: Path, runs: bool) -> None:
+    at_s = time.time() if runs else 1.0  # before this very process began
+    entry = {"at": at_s, "kind": "snapshot", "body": tui.snapshot(pid=os.getpid())}
+    (tmp_path / "one.jsonl").write_bytes(msgspec.json.encode(entry))
+    data = session_now(tmp_path / "one.jsonl").data
+    assert (data.runs, data.alive) == (runs, False)
+
+
+def test_a_tuned_job_that_is_measured_anew_keeps_its_verdict_of_before(tmp_path: Path) -> None:
+    settled = msgspec.structs.replace(UNSURE, reason="the machine was busy", state="judged")
+    anew = msgspec.structs.replace(UNSURE, reason="still measuring", state="watching")
+    found = said(tmp_path, ("snapshot", settled), ("tuned", tui.tuned()), ("snapshot", anew))
+    assert found["What is slow?"].startswith("No verdict: the machine was busy; ")
+    text = page_text(session_page(past_session(tmp_path / "one.jsonl")), None)
+    assert "still measuring" not in text
 
 
 def test_what_a_session_leaves_on_without_a_tuning_is_not_said_to_be_nothing(tmp_path: Path) -> None:
