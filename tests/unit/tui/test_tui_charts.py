@@ -14,8 +14,10 @@ from autobrrr.report import text_bars
 from autobrrr.report.page_model import LogScale
 from autobrrr.report.text_rows import Row, plain
 from autobrrr_tui.panes import glance_pane
+from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.view_state import Mark, ScreenStanding, View, left_on, take
 from support.screens import tui
+from support.screens.tui_screen import text_after
 
 S = 1_000_000_000
 
@@ -85,17 +87,8 @@ def test_what_fits_only_a_new_start_is_not_answered_with_a_tuning_of_the_running
     view = advised("loader.workers", "next_epoch")
     assert glance_pane.next_step(view)[0].startswith("autobrrr tune --param loader.workers -- python ")
     assert "next epoch" in text_of(glance_pane.gain(view, 60).rows)
-
-
-def test_what_only_an_edit_of_the_script_brings_is_said_to_be_one() -> None:
-    view = advised("edit.no_sync", "edit")
-    view = replace(view, details=tui.details(remedies=[]))
-    assert glance_pane.next_step(view)[0].startswith("edit the script (edit.no_sync), start it again")
-
-
-def test_what_changes_the_training_is_not_proposed_as_the_next_thing_to_do() -> None:
-    said = glance_pane.next_step(advised("batch.larger", "next_epoch", "changes-training"))[0]
-    assert "changes-training" not in said
+    said = glance_pane.next_step(advised("edit.no_sync", "edit"))[0]
+    assert said.startswith("edit the script (autobrrr explain edit.no_sync)")
 
 
 def test_what_keeps_the_results_is_proposed_before_what_changes_them() -> None:
@@ -104,6 +97,21 @@ def test_what_keeps_the_results_is_proposed_before_what_changes_them() -> None:
     for more in ({"standing": ScreenStanding.RECORDED}, {"readonly": True}):
         view = tui.judged(snapshot=changed, **more)
         assert "try optimizer.fused" in glance_pane.next_step(view)[0]
+
+
+def test_a_tuner_that_rests_says_who_made_it_and_how_it_goes_on() -> None:
+    joined = replace(tui.trying(), details=tui.details(paused=True), progress=None)
+    said = activity(joined)
+    assert said.startswith("paused: someone pressed space on a screen; press it again to continue; trying")
+    assert "press it again" not in activity(replace(joined, readonly=True))
+
+
+def test_after_a_tuning_that_kept_nothing_a_small_screen_lists_the_two_best_proposals() -> None:
+    found = replace(tui.judged(), tuned=msgspec.structs.replace(tui.tuned(), kept=[]))
+    shown = text_after(found, size=(80, 24))
+    assert "no remedy gave a proven gain" in shown
+    assert "1.67x predicted" in shown
+    assert "1.84x predicted" in shown
 
 
 def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more() -> None:

@@ -141,7 +141,7 @@ def _list(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
         RowGroup(3, "device", flowed(_device(found), room)[:2]),
         RowGroup(1, "ranks", strip(view.ranks, room)),
         RowGroup(3, "ranks", _late(found.straggler, room, 2)),
-        RowGroup(0, gained.head, [cut(line, room) for line in gained.rows[:2]]),
+        RowGroup(0, gained.head, [cut(line, room) for line in gained.rows[: gained.most]]),
         *_after(view, width, height),
     ]
     while sum(len(group.rows) for group in groups) > height:
@@ -242,6 +242,7 @@ class GainPart(NamedTuple):
     head: str = "gain"
     note: str = ""
     proven: str = ""  # the factor alone
+    most: int = 2  # rows on a small screen
 
 
 def gain(view: View, room: int) -> GainPart:
@@ -272,12 +273,16 @@ def gain(view: View, room: int) -> GainPart:
     if tuned is not None and not tuned.kept:
         rows.append(row(piece("tuned: no remedy gave a proven gain", "muted")))
     if not found.advice:
-        return GainPart(rows or [row(piece("nothing tried yet", "muted"))])
+        names = [each.key for each in lines(view) if each.turn == 0 and view.regime != "measuring"]
+        untried = f"not tried yet: {', '.join(names)}" if names else "nothing tried yet"
+        return GainPart(rows or [row(piece(untried, "muted"))])
     wide = room >= BADGES
     advised = [_advised(each, wide=wide) for each in found.advice[:4]]
     listed = PageTable(title="", heads=("-", "#-", "-" if wide else "~-", "-"), rows=advised, tall=1)
     advice = table_rows(listed, room)
-    return GainPart([*rows, *advice]) if rows else GainPart(advice, "may gain", "predicted, not tried yet")
+    if rows:
+        return GainPart([*rows, *advice], most=len(rows) + 2)
+    return GainPart(advice, "may gain", "predicted, not tried yet")
 
 
 def _large(factor: str) -> list[Row]:
