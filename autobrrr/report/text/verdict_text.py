@@ -9,6 +9,7 @@ from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, verdict_head
 from autobrrr.records.busy_words import busy_words, decide_words
+from autobrrr.report.next_step import after_diagnosis
 from autobrrr.report.page_model import Line
 from autobrrr.report.pages.diagnosis_parts import (
     carrying,
@@ -48,7 +49,8 @@ def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     evidence = found.evidence if verbose else [] if found.ledger else carrying(found)
     told += [Line(name=each.signal, text=each.note) for each in evidence]
     told += [_advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]
-    told += [Line(name="to decide", text=decide_words(found))] if found.decide_with else []
+    decides = decide_words(found)
+    told += [Line(name="to decide", text=decides)] if decides not in ("", after_diagnosis(found)) else []
     lines = [
         f"{job}: {verdict_head(found)}",
         *(f"  {one.name.replace('_', ' '):<13} {one.text}" for one in told),

@@ -168,7 +168,8 @@ def test_a_busy_machine_is_told_once_on_every_screen_with_who_makes_it_busy() ->
 
     at_desk(silenced("traced_steps", "op_cost"), work, size=(60, 16))
     shown = text_after(silenced("traced_steps"), size=(160, 40))
-    assert "to decide: autobrrr diagnose 8091 --for 60s (once its CPUs are free" in shown
+    assert "p measures again after python fit.py (pid 14868)" in shown
+    assert "to decide: " not in shown
 
 
 def chatty(*texts: str) -> View:

@@ -55,6 +55,7 @@ TIGHT = 14  # rows below which the verdict's second sentence is left to mode 2
 LEAST_CHART = 8  # rows of its box
 BADGES = 52  # cells from which on advice says its class and when it takes effect
 WITH_IT, WITH_ALL = "with it against without it", "all kept together against none"
+DECIDES = {"screen.tune": "autobrrr tune", "screen.probe": "autobrrr diagnose"}  # by a key
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
 DEVICE: Mapping[str, Callable[[Any], str]] = {
     "name": str,
@@ -89,7 +90,7 @@ def _boxes(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
     """The chart of steps takes what the others leave."""
     half, side, whole = width // 2, max(38, width * 3 // 10), width - EDGES
     after = _one_under_other(_after(view, width, height))
-    judged = [*verdict(view, half - EDGES), *_grounds(found, half - EDGES), *_quiet(found)]
+    judged = [*verdict(view, half - EDGES), *_grounds(view, found, half - EDGES), *_quiet(found)]
     gained = gain(view, width - half - EDGES)
     gains = [*(_large(gained.proven) if gained.proven else ()), *gained.rows]
     top = min(12, max(len(judged), len(gains), 4) + 2)
@@ -133,7 +134,7 @@ def _list(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
     gained = gain(view, room)
     groups = [
         RowGroup(0, "", verdict(view, width - 4, 3 if tight else 2, brief=tight)),
-        RowGroup(4, "", _grounds(found, width - 4)),
+        RowGroup(4, "", _grounds(view, found, width - 4)),
         RowGroup(0, "step", steps[:1]),
         RowGroup(5, "step", steps[1:]),
         RowGroup(int(narrow), "phases", phases[:1]),
@@ -221,10 +222,11 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
     return rows
 
 
-def _grounds(found: Diagnosis, room: int) -> list[Row]:
-    """Which signals carry the verdict, and what would decide an open one."""
-    rows = said(signals_words(found), room, "muted", 1)
-    if found.decide_with and found.state not in (*MEASURING, "ended"):
+def _grounds(view: View, found: Diagnosis, room: int) -> list[Row]:
+    """Which signals carry the verdict, and what would decide an open one, where the next step is another."""
+    rows, same = said(signals_words(found), room, "muted", 1), DECIDES.get(next_step(view)[1], "-")
+    told = not (found.decide_with or same).startswith(same)
+    if told and found.state not in (*MEASURING, "ended"):
         rows += said(f"to decide: {decide_words(found)}", room, "accent", 2)
     return rows
 
