@@ -77,7 +77,7 @@ def _advised(advice: Advice) -> Line:
     """What to try or to edit, why, and what it may gain."""
     gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
     if advice.reach == "edit":
-        return Line(name="edit", text=f"{advice.why} ({advice.class_}{gain})")
+        return Line(name="edit", text=f"{advice.why} ({advice.remedy}, {advice.class_}{gain})")
     how = f"{advice.reach}, {advice.class_}{gain}"
     return Line(name="remedy", text=f"{advice.remedy}: {advice.why} ({how})")
 
