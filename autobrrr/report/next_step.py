@@ -33,7 +33,7 @@ def after_diagnosis(found: Diagnosis) -> str:
 
 
 def first_to_do(found: Diagnosis, *, live: bool = True) -> Advice | None:
-    """The first of the advice that is to be tried or edited; to change the training is its author's own idea.
+    """The first of the advice that is tried unasked, or is an edit; no remedy that changes the training.
 
     Args:
         live: Also what a tuning tries on the running job.

@@ -108,7 +108,7 @@ class PastSession:
     """A session log, as far as it can be read."""
 
     data: SessionData
-    judged: Diagnosis | None  # the last snapshot that named something, else that was no more measured
+    judged: Diagnosis | None  # the last snapshot that named something; if none did, the last after measuring
 
     @property
     def named(self) -> Diagnosis:
