@@ -18,9 +18,7 @@ SHOWN_SHAPES = 3
 # Their own result annotations do not say that they move nothing.
 FREE = frozenset({"_unsafe_view", "_reshape_alias", "lift_fresh", "set_", "resize_", "empty", "empty_like"})
 FREE_MARKS = ("new_empty", "empty_strided", "empty_permuted", "_efficientzerotensor", "sym_")
-WRITE_ONLY = frozenset(
-    {"copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_"}
-)
+WRITE_ONLY = ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_")
 GATHERS = frozenset({"embedding", "index", "index_select", "gather", "take", "take_along_dim"})
 SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})
 Operator = Callable[[str], tuple[Any, Sequence[Any]]]  # by name: it, and its arguments' descriptions
@@ -42,7 +40,7 @@ def work_table(
     for index, (call, (kernel_ns, phase)) in enumerate(zip(calls, times, strict=True)):
         shown = [next(tensors_in([one]), None) for one in call.args]
         first = [one for at, one in enumerate(shown) if one is not None and (one.shape or not at)]
-        shapes = " ".join("x".join(map(str, one.shape)) or "1" for one in first[:SHOWN_SHAPES])
+        shapes = " ".join("x".join(map(str, _held(one))) or "1" for one in first[:SHOWN_SHAPES])
         dtype = first[0].dtype if first else ""
         try:
             done: tuple[int, int] | None = _work(*operator(call.name), call)
@@ -64,9 +62,7 @@ def work_table(
 def _work(func: Any, described: Sequence[Any], call: StepCall) -> tuple[int, int]:
     """Operations and bytes of one call; a multiply and an add count as two operations."""
     name = call.name.rpartition("::")[2].partition(".")[0]
-    writes = [
-        at for at, one in enumerate(described) if one.alias_info is not None and one.alias_info.is_write
-    ]
+    writes = [at for at, one in enumerate(described) if getattr(one.alias_info, "is_write", False)]
     if name.startswith("_fused_"):  # gradients are written only where a scale is given: not by default
         writes = [at for at in writes if at != 1]
     view = not writes and any(one.alias_info is not None for one in func._schema.returns)
@@ -102,10 +98,13 @@ def _bytes(
     return read if writes else read + made  # `out=` and its like: written, not read
 
 
+def _held(value: StepValue) -> list[int]:
+    """A tensor's shape in memory: an expanded side is 1."""
+    return [size if step or not size else 1 for size, step in zip(value.shape, value.stride, strict=True)]
+
+
 def _size(value: StepValue) -> int:
-    """Bytes of memory behind a tensor; an expanded one holds less than it shows."""
-    held = [size for size, step in zip(value.shape, value.stride, strict=True) if step or not size]
-    return prod(held) * value.item_bytes
+    return prod(_held(value)) * value.item_bytes
 
 
 def _flops(name: str, func: Any, args: Sequence[StepValue], out: StepValue | None) -> int:

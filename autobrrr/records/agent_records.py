@@ -89,7 +89,7 @@ class OpWork(Record, frozen=True, kw_only=True):
 
     op: str
     phase: str
-    shapes: str  # of the first arguments: "512x768 768x1024"
+    shapes: str  # of the first arguments: "512x768 768x1024"; an expanded side is 1
     dtype: str
     count: float
     kernel_ns: float

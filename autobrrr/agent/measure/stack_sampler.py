@@ -301,7 +301,7 @@ def _loading(frame: FrameType) -> str:
         return "loads"
     if not code.co_filename.endswith("data/dataloader.py"):
         return ""
-    if code.co_name == "__init__" and "_worker_queue_idx_cycle" in code.co_names:
+    if code.co_name == "__init__" and "_worker_result_queue" in code.co_names:
         return "worker start"
     does = _LOADING.get(code.co_name, "")
     if does == "waits for workers":  # for the first batch: they start, and open what they read

@@ -5,7 +5,7 @@ In: measurements. Out: what to write differently at which line, with what it wou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import zip_longest
 from math import prod
@@ -20,6 +20,7 @@ from autobrrr.diagnosis.ledger import (
     SAMPLER,
     SLEEPS,
     WORKER,
+    WORKER_START,
     loading_parts,
     placed_trends,
     where_of,
@@ -30,12 +31,14 @@ from autobrrr.diagnosis.models.roofs import op_stem, shapes_of
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts
 from autobrrr.diagnosis.models.trends import evaluation_share, work_grows
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
+from autobrrr.diagnosis.signals.uneven_steps import uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, CodeSite, OpWork
 
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
 LOOPS, KEPT, UNUSED, REPEATED = "loops", "kept graphs", "unused graphs", "repeats backward"
 CALLED = "calls the model"
+TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer may be layers
@@ -95,7 +98,10 @@ def _grows(measured: Measurements) -> Found:
 def _evaluates(measured: Measurements) -> Found:
     """The line that has most of the long steps, where these are those with an evaluation."""
     found = [one.where for one in placed_trends(measured) if one.kind == "periodic"]
-    return (found[0], evaluation_share(measured)) if found and found[0] is not None else None
+    if not found or found[0] is None:
+        return None
+    row = where_of(measured, found[0])
+    return None if row is not None and row.does == WORKER_START else (found[0], evaluation_share(measured))
 
 
 def _unknown(measured: Measurements, does: str) -> Found:
@@ -109,7 +115,19 @@ def _unknown(measured: Measurements, does: str) -> Found:
         return None
     parts = step_parts(measured)  # by the clock the loss is part of forward, and no step can do without it
     less = parts is not None and parts.phase.get("other", 1.0) < thresholds.NAMED_AT * row.share
-    return None if does != SLEEPS and less else (row.place, row.share)
+    seldom = (
+        uneven_steps(measured).value or 0.0
+    ) >= thresholds.NAMED_AT  # the clock sees few of the long steps
+    return None if does != SLEEPS and less and not seldom else (row.place, row.share)
+
+
+def _own_optimizer(measured: Measurements) -> Found:
+    """The dearest line of optimizers that are all the script's own, where it is no loop over tensors."""
+    names = [] if measured.anatomy is None else measured.anatomy.optimizers
+    row = next((row for row in wheres(measured) if (row.phase, row.does) == ("optimizer", OPERATORS)), None)
+    if row is None or not names or any(mark in name for name in names for mark in TORCH_OPTIMIZERS):
+        return None
+    return None if costly_line(measured, "updates") else (row.place, row.share)
 
 
 def _loops(measured: Measurements) -> Found:
@@ -156,15 +174,21 @@ def _spread_out(measured: Measurements) -> Found:
         return None
     sizes = [(max(map(prod, shapes_of(one)), default=0), one) for one in traced.work]
     summed = {(size, one.phase) for size, one in sizes if size and op_stem(one) in SUMS}
-    made = dict(at for one in traced.work if (at := (_made_of_small(one), one.phase)) in summed)
+    made = {size for one in traced.work if (size := _made_of_small(one), one.phase) in summed}
     found = [one for size, one in sizes if size in made or _made_of_small(one) in made]
-    listed = sum(one.kernel_ns for one in traced.work)
-    rows = (row for row in wheres(measured) if row.phase in made.values() and row.does == OPERATORS)
-    row = next(rows, None)
-    if row is None or not listed:
+    ahead = [one for one in found if one.phase != "backward"]  # the line that makes it
+    phases = {one.phase for one in ahead}
+    phases |= {"other"} if "forward" in phases else set()  # to the clock, a loss is forward
+    row = next((row for row in wheres(measured) if row.phase in phases and row.does != SLEEPS), None)
+    if row is None or not _ns(traced.work):
         return None
-    share = sum(parts.kernels.values()) * sum(one.kernel_ns for one in found) / listed
-    return (row.place, share) if row.share >= thresholds.NAMED_AT * share else None
+    whole = sum(parts.kernels.values()) / _ns(traced.work)
+    much = row.share >= thresholds.NAMED_AT * whole * _ns(ahead)
+    return (row.place, whole * _ns(found)) if much else None
+
+
+def _ns(work: Iterable[OpWork]) -> float:
+    return sum(one.kernel_ns for one in work)
 
 
 def _made_of_small(one: OpWork) -> int:
@@ -209,6 +233,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,
     "evaluates": _evaluates,
+    "own optimizer": _own_optimizer,
     "prints": _prints,
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),

@@ -108,16 +108,17 @@ def optimizer_share(measured: Measurements, parts: StepParts) -> float | None:
 def _optimizer(measured: Measurements, parts: StepParts, remedy: str) -> float | None:
     anatomy, traced, now = measured.anatomy, measured.traced, implementation(measured)
     # What is dispatch today is not known of a compiled job: none of it goes, and each call costs the most.
+    # Nor where kernels take at least a part of a phase: then all of it counts as theirs.
     profiled, share = window_parts(measured) is not None, optimizer_share(measured, parts)
-    idle, most_ns = (0.0, float(thresholds.DISPATCH_NS)) if profiled else (parts.idle("optimizer"), None)
-    if anatomy is None or traced is None or idle is None or share is None or not anatomy.parameter_tensors:
+    idle, most_ns = 0.0 if profiled else parts.idle("optimizer") or 0.0, thresholds.DISPATCH_NS * profiled
+    if anatomy is None or traced is None or share is None or not anatomy.parameter_tensors:
         return None
     if now is None or now in (remedy, "optimizer.fused"):
         return None
     # The model is of normal numbers: how long a fused update takes on denormal ones isn't known.
     if any(one.name == "denormals" and one.value >= thresholds.EXCLUDED_AT for one in measured.settings):
         return None
-    op_cost_ns = most_ns or positive(traced.op_cost_ns)
+    op_cost_ns = float(most_ns) or positive(traced.op_cost_ns)
     kinds = [_kind(name, anatomy.state_bytes) for name in anatomy.optimizers]
     known = [COSTS[remedy][kind] for kind in kinds if kind is not None]
     if op_cost_ns is None or len(known) != len(kinds) or not known:

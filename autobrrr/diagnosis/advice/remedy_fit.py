@@ -120,7 +120,7 @@ def _optimizer(name: str, measured: Measurements) -> str | None:
     idle = parts.idle("optimizer")
     tensors = None if measured.anatomy is None else measured.anatomy.parameter_tensors
     what = f"the optimizer takes {of_one(spent)} of the step"
-    if idle is not None:
+    if idle:
         what += f", {of_one(idle)} of the step is its dispatch"
     each = f" over {tensors} tensors" if tensors else ""
     how = "one kernel updates all" if name == "optimizer.fused" else "lists of tensors need fewer calls"

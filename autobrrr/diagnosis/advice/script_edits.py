@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
-from autobrrr.diagnosis.advice.ledger_edits import FEWEST_SAMPLES, costly_line, sites
+from autobrrr.diagnosis.advice.ledger_edits import FEWEST_SAMPLES, TORCH_OPTIMIZERS, costly_line, sites
 from autobrrr.diagnosis.advice.written_attention import written_attention
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
@@ -23,8 +23,6 @@ EACH_STEP = 0.9  # times a step
 READ_BACK_OPS = ("_local_scalar_dense",)
 GATED = "synchronises by hand"
 MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
-
-TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 
 Why = Callable[[Measurements], str | None]
 

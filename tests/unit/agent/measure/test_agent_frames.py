@@ -131,7 +131,7 @@ def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:
     assert asked("_try_get_data") == "waits for workers"
     assert asked("fetch", "_utils/fetch.py") == "loads"
     assert asked("default_collate", "_utils/collate.py") == "collate"
-    assert asked("__init__", line="look() or self._worker_queue_idx_cycle") == "worker start"
+    assert asked("__init__", line="look() or self._worker_result_queue") == "worker start"
     assert asked("__init__") == ""
     state["_rcvd_idx"] = 0  # the first batch: they are starting
     assert asked("_try_get_data") == "worker start"

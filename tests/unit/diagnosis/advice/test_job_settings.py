@@ -252,6 +252,35 @@ def test_a_large_tensor_made_of_two_small_ones_is_told_where_it_is_summed(
     assert found is None or found == pytest.approx(1 / (1 - 0.8 * 0.9 * 7 / 8), rel=0.05)
 
 
+def test_the_line_that_makes_such_a_tensor_is_told_not_the_backward_that_takes_more() -> None:
+    ops, shapes = ("div.Tensor", "sum.dim_IntList"), ("256x1x128 256x256x1", "256x256x128")
+    ahead, back = (
+        [
+            an_op(f"aten.{op}", each, 1, phase=phase, shapes=shape)
+            for op, shape in zip(ops, shapes, strict=True)
+        ]
+        for phase, each in (("forward", 0.5e6), ("backward", 4e6))
+    )
+    looks = {"backward": ("train.py:75 main", 81), "other": ("train.py:52 similarity", 12)}
+    places = [
+        FrameCount(where=at, phase=phase, in_loader=False, samples=n) for phase, (at, n) in looks.items()
+    ]
+    job = measured(10 * MS, trace=traced(10 * MS, kernels=0.9, work=[*ahead, *back]))
+    job = dataclasses.replace(job, frames=FrameSamples(samples=100, places=places))
+    (found,) = [one for one in ledger_edits(job) if one.remedy == "edit.no_outer_tensor"]
+    assert "train.py:52 similarity" in found.why
+
+
+@pytest.mark.parametrize(("optimizer", "told"), [("Shampoo", True), ("AdamW", False)])
+def test_dear_work_of_an_own_optimizer_has_an_edit(optimizer: str, told: bool) -> None:
+    place = FrameCount(where="train.py:42 inverse_root", phase="optimizer", in_loader=False, samples=70)
+    shares = {"data_wait": 0.0, "forward": 0.1, "backward": 0.1, "optimizer": 0.7, "other": 0.1}
+    trace = traced(8 * MS, shares, kernels=0.9)
+    job = measured(8 * MS, shares, trace=trace, stacks=FrameSamples(samples=100, places=[place]))
+    job = dataclasses.replace(job, anatomy=diagnosis.anatomy(optimizers=[optimizer]))
+    assert ("edit.optimizer_work" in advised(job)) == told
+
+
 def test_short_floats_are_told_where_the_cpu_has_no_instructions_for_them() -> None:
     slow = diagnosis.worked("aten.mm.default", 0.9, 10 * MS, rate=0.05)
     short = msgspec.structs.replace(slow, dtype="bfloat16")
