@@ -1,15 +1,17 @@
 """What becomes of the graphs that calls of root modules record, while stacks are sampled.
 
 In: what a root has returned with gradients on; each run of autograd's engine. Out: as `records.CodeSite`s the
-lines whose graphs end before the engine runs, outlive their steps, or are several in a step. A mark in the
-`metadata` of a graph's first node ends with the graph: nothing is kept alive, and the engine calls no hook.
+lines whose graphs end before the engine runs, outlive their steps, or are several in a step; that call many
+roots of one shape; that make gradients for nothing. A mark in the `metadata` of a graph's first node ends
+with it: nothing is kept alive, and the engine calls no hook.
 """
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from sys import _getframe
 from time import perf_counter_ns, thread_time_ns
@@ -18,16 +20,18 @@ from typing import Any
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.job_signals import ANY, Ours
 from ..live_torch.module_call_slot import unwatch, watch
-from ..live_torch.patches import first, patched, take_off_all
+from ..live_torch.patches import patched, take_off_all
 from ..loop.train_loop import TrainLoop
 from ..phases.batch_shapes import arrays
 from .code_sites import CallSite, UserStack, named
+from .dropped_gradients import DroppedGradients, Look
 from .stack_sampler import foreign_folders, look_at
 
 MOST_NS = 50_000_000  # of CPU that training gives for it, some 30 us a call
 MOST_NODES = 1000  # from what a call returns to where its graph begins, 1.5 us each; BERT-large has 900
 RECENT = 8  # steps whose graphs the loop's variables may hold
 FEWEST = 4  # of a kind, for it to be told
+FEWEST_RUNS = 3  # whose gradients were dropped
 Marks = list["weakref.ref[set[object]]"]
 
 
@@ -43,6 +47,8 @@ class RecordedGraphs:
         self._used: dict[int, list[tuple[Marks, UserStack]]] = {}  # by step: one for each run
         self._trains: set[CallSite] = set()  # calls that the engine ran in, or for
         self._unused_ns: Counter[UserStack] = Counter()
+        self._dropped = DroppedGradients(loop.job)
+        self._twins, self._twins_at = set[int](), dict[CallSite, set[int]]()
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -51,7 +57,8 @@ class RecordedGraphs:
         roots = [] if loop.is_compiled() else loop.job.roots
         # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.
         engine = loop.torch.autograd if roots else None
-        patches = patched(engine, "_engine_run_backward", first(self._engine_runs))
+        patches = patched(engine, "_engine_run_backward", self._around_engine)
+        self._twins = _twins(roots, {id(one) for one in loop.job.updated} if roots else set())
         self._began_ns = perf_counter_ns()
         watches = [watch(root, self._enters, self._returned) for root in roots if patches]
         try:
@@ -69,6 +76,10 @@ class RecordedGraphs:
             # Not a function that trains, too, but who calls it and does not.
             for at in [at for at in stack if at not in self._trains][:1]:
                 found["unused graphs", named(*at)] += round(ns / each_ns)
+        for at, runs_ns in list(self._dropped.spent_ns.items()):
+            if len(runs_ns) >= FEWEST_RUNS:
+                found["drops gradients", named(*at)] += round(sum(runs_ns) / each_ns)
+        found.update({("twins", named(*at)): len(nets) for at, nets in list(self._twins_at.items())})
         last = self._loop.hot.steps - RECENT
         used = list(self._used.items())
         older = [runs[0] for step, runs in used if step < last]
@@ -87,7 +98,7 @@ class RecordedGraphs:
     def _enters(self, *_: object) -> None:
         self._called_ns = perf_counter_ns()
 
-    def _returned(self, _module: object, _args: object, result: object) -> None:
+    def _returned(self, module: object, args: Iterable[object], result: object) -> None:
         loop, began_ns = self._loop, thread_time_ns()
         with self._ours:
             looked = loop.hot.live and self._spent_ns < MOST_NS and loop.torch.is_grad_enabled()
@@ -98,13 +109,35 @@ class RecordedGraphs:
             if marks and stack:
                 self._until_ns = perf_counter_ns()
                 self._open.append((marks, stack, self._until_ns - self._called_ns))
+                with unseen(), ANY:
+                    if id(module) in self._twins and all(
+                        getattr(one, "grad_fn", None) is None for one in args
+                    ):
+                        self._twins_at.setdefault(stack[0], set()).add(id(module))  # it awaits no other one
             self._gave(thread_time_ns() - began_ns)
 
-    def _engine_runs(self, *_: object, **__: object) -> None:
-        began_ns = thread_time_ns()
+    def _around_engine(self, original: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(original)
+        def run(*args: object, **kwargs: object) -> object:
+            before, path = self._engine_runs()
+            began_ns = perf_counter_ns()
+            result = original(*args, **kwargs)
+            if before and path:
+                took_ns, began_ns = perf_counter_ns() - began_ns, thread_time_ns()
+                with self._ours:
+                    self._dropped.after(before, path[0], took_ns)
+                    self._gave(thread_time_ns() - began_ns)
+            return result
+
+        return run
+
+    def _engine_runs(self) -> tuple[dict[int, Look], UserStack]:
+        began_ns, before, path = thread_time_ns(), dict[int, Look](), UserStack()
         with self._ours:
             if self._spent_ns < MOST_NS:
-                self._trains.update(look_at(_getframe(1), self._foreign).path)
+                path = look_at(_getframe(1), self._foreign).path
+                self._trains.update(path)
+                before = self._dropped.before()
             found, self._open = self._open, []
             used = []
             for marks, stack, ns in found:
@@ -116,6 +149,7 @@ class RecordedGraphs:
             if used:
                 self._used.setdefault(self._loop.hot.steps, []).append(used[0])
             self._gave(thread_time_ns() - began_ns)
+        return before, path
 
     def _gave(self, spent_ns: int) -> None:
         self._spent_ns += spent_ns
@@ -139,3 +173,17 @@ def _marked(result: object) -> Marks | None:
                 node = deeper
         return found
     return None
+
+
+def _twins(roots: list[object], updated: set[int]) -> set[int]:
+    """Trained roots of one class whose weights have the same shapes, where there are several."""
+    kinds: dict[object, list[int]] = {}
+    with unseen(), ANY:
+        for root in roots:
+            parts: list[Any] = [root]
+            for part in parts:
+                parts += [one for one in part._modules.values() if one is not None]
+            weights = [one for part in parts for one in part._parameters.values() if one is not None]
+            if any(id(one) in updated for one in weights):
+                kinds.setdefault((type(root), *(one.shape for one in weights)), []).append(id(root))
+    return {one for same in kinds.values() if len(same) >= FEWEST for one in same}

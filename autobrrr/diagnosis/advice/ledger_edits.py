@@ -28,7 +28,7 @@ from autobrrr.diagnosis.ledger import (
 )
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.roofs import op_stem, shapes_of
-from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts
+from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts, step_shares
 from autobrrr.diagnosis.models.trends import evaluation_share, work_grows
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
 from autobrrr.diagnosis.signals.uneven_steps import uneven_steps
@@ -37,7 +37,7 @@ from autobrrr.records import Advice, CodeSite, OpWork
 
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
 LOOPS, KEPT, UNUSED, REPEATED = "loops", "kept graphs", "unused graphs", "repeats backward"
-CALLED = "calls the model"
+CALLED, DROPS, TWINS = "calls the model", "drops gradients", "twins"
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
@@ -217,6 +217,12 @@ def _prints(measured: Measurements) -> Found:
     return None if measured.on_device else costly_line(measured, "prints")
 
 
+def _twins(measured: Measurements) -> Found:
+    """The call of many networks of one shape, and what dispatch takes of the step."""
+    found, overhead = _recording(measured, TWINS), step_shares(measured).overhead
+    return None if found is None or overhead is None else (found[0], overhead)
+
+
 def _recording(measured: Measurements, what: str) -> Found:
     """The call of the model whose graphs have this end, and its part of the looks."""
     looks = 1 if measured.frames is None else measured.frames.samples
@@ -237,5 +243,6 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "prints": _prints,
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
-    UNUSED: lambda measured: _recording(measured, UNUSED),
+    TWINS: _twins,
+    **{what: partial(_recording, what=what) for what in (UNUSED, DROPS)},
 }

@@ -34,7 +34,8 @@ class Trained:
 
     def __init__(self) -> None:
         self.model, self.other, self.forces = net(), net(), Forces(*net())
-        self.models = [self.model, self.other, self.forces]
+        self.members = [net() for _ in range(5)]
+        self.models = [self.model, self.other, self.forces, *self.members]
         self.optimizers = [torch.optim.SGD(one.parameters(), 1e-3) for one in self.models]
         self.kept: list[torch.Tensor] = []
         self.features: list[torch.Tensor] = []
@@ -60,7 +61,11 @@ def told(step: Step) -> dict[str, tuple[int, str]]:
     job = Trained()
     loop = SimpleNamespace(
         torch=torch,
-        job=SimpleNamespace(roots=job.models),
+        job=SimpleNamespace(
+            roots=job.models,
+            optimizers=job.optimizers,
+            updated=[each for one in job.models for each in one.parameters()],
+        ),
         hot=SimpleNamespace(live=True, steps=0),
         measuring=SimpleNamespace(posted_ns=0),
         left=[],
@@ -79,13 +84,13 @@ def told(step: Step) -> dict[str, tuple[int, str]]:
 
 
 def accumulates(job: Trained) -> None:
-    for _ in range(3):
-        (job.model(X).mean() / 3).backward()
+    for n in range(3):
+        (job.model(X + n).mean() / 3).backward()
     job.optimizers[0].step()
 
 
 def sums_losses(job: Trained) -> None:
-    job.learn(torch.stack([job.model(X).mean() for _ in range(3)]).sum())
+    job.learn(torch.stack([job.model(X + n).mean() for n in range(3)]).sum())
 
 
 def contrasts(job: Trained) -> None:
@@ -101,16 +106,16 @@ def plays_gan(job: Trained) -> None:
 
 def acts(job: Trained) -> None:
     chosen = []
-    for _ in range(4):
+    for n in range(4):
         with torch.no_grad():
             value = job.other(X)
-        chosen.append(torch.log_softmax(job.model(X), 1)[:, 0] * value.mean())
+        chosen.append(torch.log_softmax(job.model(X + n), 1)[:, 0] * value.mean())
     job.learn(torch.stack(chosen).mean() + job.other(X).mean())
 
 
 def takes_grad(job: Trained) -> None:
-    for _ in range(3):
-        x = X.clone().requires_grad_()
+    for n in range(3):
+        x = (X + n).requires_grad_()
         (x_grad,) = torch.autograd.grad(job.model(x).mean(), x)
     job.learn(job.model(X + x_grad).mean())
 
@@ -124,7 +129,7 @@ def reads_features(job: Trained) -> None:
 
 def skips_some(job: Trained) -> None:
     for n in range(4):
-        loss = job.model(X).mean()
+        loss = job.model(X + n).mean()
         if n % 4 == 3:
             job.learn(loss)
 
@@ -147,9 +152,9 @@ def validates(job: Trained) -> None:
 
 
 def differentiates(job: Trained) -> None:
-    for _ in range(3):
-        job.forces(X)
-    job.learn(job.forces(X).mean())
+    for n in range(3):
+        job.forces(X + n)
+    job.learn(job.forces(X + 3).mean())
 
 
 def prepares(job: Trained) -> None:
@@ -158,7 +163,7 @@ def prepares(job: Trained) -> None:
 
 
 def validate(job: Trained) -> float:
-    return sum(call(job).mean().item() for _ in range(3))
+    return sum(call(job, n).mean().item() for n in range(3))
 
 
 def shares_a_call(job: Trained) -> None:
@@ -166,8 +171,8 @@ def shares_a_call(job: Trained) -> None:
     job.learn(call(job).mean())
 
 
-def call(job: Trained) -> torch.Tensor:
-    return torch.as_tensor(job.model(X))
+def call(job: Trained, shift: int = 3) -> torch.Tensor:
+    return torch.as_tensor(job.model(X + shift))
 
 
 def distills(job: Trained) -> None:
@@ -184,6 +189,64 @@ def adds_losses(job: Trained) -> None:
     out = job.model(X)
     job.learn(out.mean())
     job.kept = [0.99 * sum(job.kept) + (out**2).mean()]
+
+
+def trains_critic(job: Trained) -> None:
+    """Its loss goes back through the generator, which steps too."""
+    fake = job.model(X)
+    for n, loss in ((1, lambda: job.other(fake).mean()), (0, lambda: -job.other(job.model(X)).mean())):
+        job.optimizers[n].zero_grad()
+        loss().backward()
+        job.optimizers[n].step()
+
+
+def trains_both(job: Trained) -> None:
+    """Both directions, with `Module.zero_grad`."""
+    for own, x in ((1, job.model(X).detach()), (0, job.model(X))):
+        job.models[own].zero_grad()
+        job.other(x).mean().backward()
+        job.optimizers[own].step()
+
+
+def skips_update(job: Trained) -> None:
+    """As a GradScaler does where gradients overflow."""
+    for n in range(4):
+        for one, optimizer in zip(job.models[:2], job.optimizers, strict=False):
+            optimizer.zero_grad()
+            one(X).mean().backward()
+            if n == 2:
+                optimizer.step()
+
+
+def shares_backward(job: Trained) -> None:
+    for one in job.optimizers:
+        one.zero_grad()
+    for _ in range(2):
+        job.other(job.model(X)).mean().backward()
+        nn.utils.clip_grad_norm_(job.model.parameters(), 1e-9)
+    for one in job.optimizers:
+        one.step()
+
+
+def takes_turns(job: Trained) -> None:
+    """Two losses, each of its own optimizer, over the same parameters."""
+    job.optimizers[1].param_groups = job.optimizers[0].param_groups
+    for optimizer in job.optimizers[:2]:
+        optimizer.zero_grad()
+        job.model(X).mean().backward()
+        optimizer.step()
+
+
+def trains_ensemble(job: Trained) -> None:
+    for one in job.members:
+        job.learn(one(X).mean())
+
+
+def chains(job: Trained) -> None:
+    x = X
+    for one in job.members:
+        x = one(x)
+    job.learn(x.mean())
 
 
 @pytest.mark.parametrize(
@@ -215,6 +278,21 @@ def test_calls_outside_training_that_record_gradients_are_told(step: Step, where
     assert not found
     assert told_at == where
     assert 0 < looks < LOOKS  # its part of the time
+
+
+def test_gradients_of_another_optimizer_that_are_dropped_are_told() -> None:
+    assert told(trains_critic)["drops gradients"][1] == "trains_critic"
+    assert told(trains_both)["drops gradients"][1] == "trains_both"
+
+
+def test_gradients_that_an_optimizer_uses_or_skips_are_no_waste() -> None:
+    for step in (accumulates, skips_update, shares_backward, takes_turns):
+        assert "drops gradients" not in told(step)
+
+
+def test_trained_networks_of_one_shape_are_told_where_none_needs_another() -> None:
+    assert told(trains_ensemble)["twins"] == (5, "trains_ensemble")
+    assert "twins" not in told(chains)
 
 
 def test_no_call_waits_for_a_walk_through_a_deep_graph(monkeypatch: pytest.MonkeyPatch) -> None:

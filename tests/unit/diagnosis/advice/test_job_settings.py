@@ -11,6 +11,7 @@ import pytest
 from autobrrr.diagnosis.advice.job_settings import costly_settings
 from autobrrr.diagnosis.advice.ledger_edits import ledger_edits
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_shares
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CodeSite, FrameCount, FrameSamples, SettingFact, TracedSteps
 from support.judged import diagnosis
@@ -94,14 +95,28 @@ def test_a_job_that_its_quota_stops_is_told_so() -> None:
     assert costly_settings(measured(host=machine(throttled_share=0.01))) == []
 
 
-def test_calls_that_record_for_nothing_have_their_part_of_the_looks() -> None:
-    stacks = frames(
-        host=60, model=90, code=[CodeSite(what="unused graphs", where="train.py:9 test", samples=75)]
-    )
+@pytest.mark.parametrize(
+    ("what", "edit", "removed"),
+    [("unused graphs", "edit.no_grad", 0.1), ("drops gradients", "edit.detach_input", 0.3)],
+)
+def test_calls_that_work_for_nothing_have_their_part_of_the_looks(
+    what: str, edit: str, removed: float
+) -> None:
+    stacks = frames(host=60, model=90, code=[CodeSite(what=what, where="train.py:9 test", samples=75)])
     job = dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)
-    (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.no_grad"]
-    assert found.expected == pytest.approx(1 / (1 - 0.1 * 0.5), rel=0.01)
-    assert "train.py:9 test take 50 % of the time" in found.why
+    (found,) = [one for one in judge(job).verdict.advice if one.remedy == edit]
+    assert found.expected == pytest.approx(1 / (1 - removed * 0.5), rel=0.01)
+    assert "train.py:9 test" in found.why
+    assert "50 % of the time" in found.why
+
+
+def test_networks_of_one_shape_are_stacked_where_dispatch_is_much_of_the_step() -> None:
+    code = [CodeSite(what="twins", where="train.py:9 main", samples=12)]
+    for kind, much in ((diagnosis.tiny_mlp(), True), (diagnosis.big_matmul(), False)):
+        job = dataclasses.replace(kind, frames=frames(host=60, model=90, code=code))
+        found = [one for one in judge(job).verdict.advice if one.remedy == "edit.stack_networks"]
+        gains = [1 / (1 - 0.6 * (step_shares(job).overhead or 0.0))] * much
+        assert [one.expected for one in found] == [pytest.approx(gain, rel=0.01) for gain in gains]
 
 
 def test_a_kept_graph_comes_first_without_a_gain() -> None:
