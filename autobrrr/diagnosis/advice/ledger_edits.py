@@ -109,16 +109,14 @@ def _unknown(measured: Measurements, does: str) -> Found:
     kinds = (does, EITHER) if does == OPERATORS and not measured.on_device else (does,)
     row = next((row for row in wheres(measured) if row.phase == "other" and row.does in kinds), None)
     known = {*rows_beside(__file__)} - {LOOPS, KEPT, "validates"}  # checks are never all that a line does
-    places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
-    places += [] if looped is None else [looped[0]]
+    places = [site.where for site in sites(measured, *known)]
+    places += [one[0] for one in (_loops(measured), _evaluates(measured)) if one is not None]
     if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:
         return None
     parts = step_parts(measured)  # by the clock the loss is part of forward, and no step can do without it
     less = parts is not None and parts.phase.get("other", 1.0) < thresholds.NAMED_AT * row.share
-    seldom = (
-        uneven_steps(measured).value or 0.0
-    ) >= thresholds.NAMED_AT  # the clock sees few of the long steps
-    return None if does != SLEEPS and less and not seldom else (row.place, row.share)
+    seen = (uneven_steps(measured).value or 0.0) < thresholds.NAMED_AT  # by the clock: long steps are few
+    return None if does != SLEEPS and less and seen else (row.place, row.share)
 
 
 def _own_optimizer(measured: Measurements) -> Found:

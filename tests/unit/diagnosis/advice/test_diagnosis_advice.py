@@ -69,6 +69,13 @@ def test_a_fused_optimizer_is_predicted_to_save_its_dispatch() -> None:
     assert predicted_gain(job)["optimizer.foreach"] < predicted_gain(job)["optimizer.fused"]
 
 
+def test_an_optimizer_whose_kernels_take_at_least_a_part_is_predicted_as_if_all_were_kernels() -> None:
+    job = measured(10 * MS, UPDATES, kernels=0.6, slowdown=0.9, build=anatomy(tensors=12))
+    gains = predicted_gain(job)
+    assert gains["optimizer.fused"] == pytest.approx(1 / (1 - 0.6 * 0.7), rel=0.05)
+    assert "optimizer.foreach" not in gains or gains["optimizer.foreach"] == 1.0
+
+
 def test_weight_traffic_of_adam_shrinks_in_one_kernel_and_lists_do_not_help() -> None:
     gains = predicted_gain(diagnosis.optimizer_bound())
     assert 1.8 < gains["optimizer.fused"] < 3

@@ -6,6 +6,7 @@ So are costly lines of a known kind: the edits of `ledger_edits.toml`.
 import dataclasses
 
 import msgspec
+import numpy as np
 import pytest
 
 from autobrrr.diagnosis.advice.job_settings import costly_settings
@@ -333,6 +334,8 @@ def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_
     job = between_phases(frames(host=60, model=90))
     in_the_loss = dataclasses.replace(diagnosis.tiny_mlp(), frames=job.frames)  # to the clock it is forward
     assert "edit.less_often" not in advised(in_the_loss)
+    seldom = np.array([8, *[8] * 18, 400] * 3) * MS  # the clock saw none of the long steps
+    assert "edit.less_often" in advised(dataclasses.replace(in_the_loss, step_ns=seldom))
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.less_often"]
     assert found.expected == pytest.approx(1 / (1 - 0.9 * 0.4), rel=0.01)
     known = [CodeSite(what="saves", where="train.py:77 log_metrics", samples=55)]

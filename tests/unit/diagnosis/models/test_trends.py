@@ -148,6 +148,17 @@ def test_steps_with_an_evaluation_are_told_with_their_period_and_part_of_the_tim
     assert [one.expected for one in edits] == [pytest.approx(1 / (1 - 0.9 * 0.79), rel=0.02)] * told
 
 
+def test_workers_that_an_evaluation_starts_anew_are_no_reason_to_evaluate_less() -> None:
+    for does, told in (("worker start", False), ("", True)):
+        place = FrameCount(
+            where="train.py:67 test", phase="other", in_loader=False, samples=90, long_ns=60 * MS, does=does
+        )
+        stacks = msgspec.structs.replace(frames(model=150), places=[place])
+        evaluated = tuple((20 * at, 640 * MS) for at in range(1, 6))
+        seen = dataclasses.replace(job(noise(1, 100, 0.02)), evaluated=evaluated, frames=stacks)
+        assert ("edit.evaluate_less" in {one.remedy for one in judge(seen).verdict.advice}) == told
+
+
 @pytest.mark.parametrize(("times", "every"), [(5, 20), (1, 10)])
 def test_an_evaluation_that_nobody_looked_into_is_placed_nowhere(times: int, every: int) -> None:
     evaluated = tuple((20 * at, 640 * MS) for at in range(1, 1 + times))
