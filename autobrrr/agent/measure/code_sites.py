@@ -107,6 +107,12 @@ class Code:
                 found.update(name for name in value if isinstance(name, str))
         return found
 
+    def takes_apart(self, offset: int) -> bool:
+        """Whether the loop around an instruction goes along a tensor, item by item: x[:, t]."""
+        loop = self.around(offset) or self.whole
+        inside = [one.opname for one in self.instructions if loop.holds(one.offset)]
+        return ("BUILD_TUPLE", "BINARY_SUBSCR") in pairwise(inside)
+
     @property
     def whole(self) -> BytecodeLoop:
         return BytecodeLoop(0, self.instructions[-1].offset if self.instructions else 0)
@@ -185,7 +191,8 @@ def sites_on(
         read = taken.get(code) or taken.setdefault(code, Code(code))
         for what, where, inside in dict.fromkeys(_sites(read, offset)):
             line = code, _line(code, offset)
-            if what not in IN_C or in_c[line] >= MOSTLY_IN_C * lines[line]:
+            apart = what == "loops" and read.takes_apart(offset)  # it may call layers, at each step of time
+            if apart or what not in IN_C or in_c[line] >= MOSTLY_IN_C * lines[line]:
                 found[what, where] += samples * inside
     return [
         {"what": what, "where": where, "samples": max(0, samples)}

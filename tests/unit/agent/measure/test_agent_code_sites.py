@@ -66,6 +66,12 @@ def recurs(alpha, emissions, transitions):  # type: ignore[no-untyped-def]
     return alpha
 
 
+def passes_on(layers, x):  # type: ignore[no-untyped-def]
+    for layer in layers:
+        x = layer.forward(x)
+    return x
+
+
 def has_two_losses(loader, model, optimizer):  # type: ignore[no-untyped-def]
     for x in loader:
         first, second = model(x)
@@ -186,7 +192,8 @@ def test_a_loop_of_operators_is_named_where_it_calls_no_python() -> None:
     stacks = standing_in(recurs, "logsumexp")
     site = {"what": "loops", "where": line(recurs, 1), "samples": 7}
     assert sites_on(stacks, (), stacks) == [site]
-    assert sites_on(stacks, (), Counter()) == []
+    assert sites_on(stacks, (), Counter()) == [site]  # along a tensor, also where it calls layers
+    assert sites_on(standing_in(passes_on, "forward"), (), Counter()) == []
     for function, at in ((updates_by_hand, "add_"), (has_two_losses, "step"), (copies_and_waits, "to")):
         assert "loops" not in found(standing_in(function, at))
     assert "updates" not in found(standing_in(has_two_losses, "step"))
