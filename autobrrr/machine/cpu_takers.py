@@ -1,8 +1,8 @@
 """Who takes the CPU from a job while its machine is busy: the processes that ran most meanwhile.
 
 In: `/proc`, looked through every few seconds, and only while the training thread waits for a CPU. Out: the
-processes that may run on the job's CPUs and are neither its own, nor other ranks of it, nor what measures
-this machine's peaks for a session, with their shares of one core.
+processes that may run on the job's CPUs and are neither its own, nor other ranks of it, nor commands of ours,
+with their shares of one core.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from autobrrr.records import CpuTaker
 EVERY_NS = 2_000_000_000
 LISTED = 64
 LEAST = 0.05  # of one core
-MEASURES = "/autobrrr/roofline/quick_child.py"  # of a command that waits for a verdict: it ends by itself
+# Of ours: what measures for a command that waits, and ends by itself; a command, or the screen of a session.
+OWN = ("/autobrrr/roofline/quick_child.py", "/autobrrr", "-m autobrrr")
 
 
 class CpuTakers:
@@ -60,7 +61,7 @@ class CpuTakers:
         ran = (
             pid
             for pid in took
-            if took[pid] >= LEAST and not self._measures(pid) and _meet(cpus, allowed_cpus(pid))
+            if took[pid] >= LEAST and not self._is_own(pid) and _meet(cpus, allowed_cpus(pid))
         )
         most = sorted(ran, key=lambda pid: -took[pid])[:LISTED]
         self._found = [
@@ -72,9 +73,9 @@ class CpuTakers:
         seen = ((pid, procfs.stat(pid, self._proc)) for pid in procfs.pids(self._proc))
         return {pid: (each.start_ticks, each.cpu_ns) for pid, each in seen if each is not None}
 
-    def _measures(self, pid: int) -> bool:
+    def _is_own(self, pid: int) -> bool:
         script = procfs.script(procfs.cmdline(pid, self._proc))
-        return script is not None and script.raw.endswith(MEASURES)
+        return script is not None and script.raw.endswith(OWN)
 
     def _command(self, pid: int) -> str:
         """The program, and of a Python process what it runs; no further word: it may hold a secret."""

@@ -112,7 +112,7 @@ def test_who_has_the_cpus_is_told_while_the_job_waits_for_one_and_nobody_else(pr
 
     waits, ran_so_far = {"ns": 0}, {}
     proc.process(os.getpid(), 100, children="80 ")  # a session's, which replays a step below it
-    for pid in (10, 20, 30, 40, 50, 60, 70, 80, 90):
+    for pid in (10, 20, 30, 40, 50, 60, 65, 70, 80, 90):
         proc.process(pid, 100)
     proc.allowed = {10: {0, 2}, 20: {0, 1}, 70: {1, 3}}  # the last can't run where the job does
     command(20, "/usr/bin/python3", "-u", "/home/me/train.py", "--token", "secret")
@@ -120,12 +120,15 @@ def test_who_has_the_cpus_is_told_while_the_job_waits_for_one_and_nobody_else(pr
     command(90, "My trainer: rank 0 --token secret")  # a title
     names = {"p30": "cc1plus", "p90": "My trainer: ran"}
     command(60, "/usr/bin/python3.11", "-I", str(quick_peaks.CHILD), "{}")  # of ours: nobody is to end it
+    command(65, "/usr/bin/python3.11", "/home/me/.local/bin/autobrrr", "attach", "10")  # a screen of ours
     rank = [50]
     device = HostDevice(10, None, proc.root, lambda: proc.now_ns, beside=lambda: rank)
     device.sample()
     assert passes(3, 0.0, p20=300, p30=300).takers == []
     passes(1, 0.5)  # from here on it is looked
-    found = passes(2, 1.0, p10=100, p20=160, p30=60, p40=4, p50=200, p60=150, p70=200, p80=90, p90=40).takers
+    found = passes(
+        2, 1.0, p10=100, p20=160, p30=60, p40=4, p50=200, p60=150, p65=90, p70=200, p80=90, p90=40
+    ).takers
     assert [(one.pid, one.command, one.share) for one in found] == [
         (20, "python3 train.py", 0.8),
         (30, "cc1plus", 0.3),
