@@ -186,6 +186,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     advice: list[Advice] = []
     decide_with: str | None = None  # the command that would decide an undecided case
     provisional: bool = False  # named while the machine is too busy to be sure
+    before_tuning: bool = False  # of the job without what the last tuning kept
     limit: Limit = "unknown"  # who limits the step; the regime says with what
     limit_confidence: Confidence = "low"
     limit_reason: str = ""
@@ -227,7 +228,8 @@ def verdict_head(found: Verdict) -> str:
 
 def how_sure(found: Verdict) -> str:
     """`high confidence`, of whoever is named."""
-    return "no verdict" if found.limit in NAMES_NOBODY else f"{found.limit_confidence} confidence"
+    sure = f"{found.limit_confidence} confidence{', before the tuning' * found.before_tuning}"
+    return "no verdict" if found.limit in NAMES_NOBODY else sure
 
 
 def limited_by(found: Verdict) -> str:

@@ -37,6 +37,7 @@ def snapshot(session: Session) -> Diagnosis:
     active, steps, compared = session.active.names, session.steps, session.compared
     stats = step_stats(measured.step_ns)
     verdict = msgspec.structs.asdict(judgement.verdict)
+    verdict["before_tuning"] = session.course.shows_job_before
     verdict["advice"] = after_trials(judgement.verdict.advice, session.trials.values(), active)
     return Diagnosis(
         **verdict,

@@ -150,7 +150,10 @@ def _list(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
         if worst.dispensable == 0:
             break
         groups.remove(worst)
-    return _one_under_other(groups, height - sum(len(group.rows) for group in groups))
+    spare, head = height - sum(len(group.rows) for group in groups), groups[0]
+    if spare < 0:  # the last rows are there at every size
+        groups[0] = head._replace(rows=head.rows[: max(1, len(head.rows) + spare)])
+    return _one_under_other(groups, spare)
 
 
 def _one_under_other(groups: Sequence[RowGroup], spare: int = 0) -> list[Row]:
@@ -203,7 +206,8 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
     adds = named.reason
     if named.limit != "unknown":
         sure = f"   {DOUBT[named.limit_confidence]} {named.limit_confidence} confidence"
-        doubt = (piece(sure, "accent"), piece(" provisional" * named.provisional, "warn"), piece(age))
+        less = " provisional" * named.provisional + ", before the tuning" * named.before_tuning
+        doubt = (piece(sure, "accent"), piece(less, "warn"), piece(age))
         first, *others = wrapped(limited_by(named), room - sum(len(text) for text, _, _ in doubt), most)
         rows.append(row(piece(first, "muted" if age else "head"), *doubt))
         rows += [row(piece(line, "muted" if age else "")) for line in others]
