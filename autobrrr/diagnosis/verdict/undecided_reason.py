@@ -148,7 +148,7 @@ def _long_steps(case: JudgedCase) -> Undecided | None:
     reading = case.readings["uneven_steps"]
     said = [getattr(case.shares, one.regime) for one in carried(case.readings)]
     share = reading.value or 0.0
-    if not said and share >= thresholds.NAMED_AT:
+    if not said and share >= thresholds.NAMED_AT and case.busy < thresholds.BUSY_AT:  # nor by others
         return "mixed", Sentence(adds=f"{reading.note}{_stood(case)}"), _again(case)
     if not said or share < thresholds.EXCLUDED_AT:
         return None

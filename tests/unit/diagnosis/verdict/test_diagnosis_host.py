@@ -66,6 +66,9 @@ def test_where_long_steps_take_most_of_the_time_the_stacks_name_who_has_them_and
         assert found.limit_reason.startswith("10 of 60 steps take 400 ms instead of 20 ms: 76 % of the time")
         assert found.adds.startswith("90 % of 100 samples stand in")
     assert "stand in the loop's own code" in found.reason or not host
+    others = diagnosis.machine(run_delay_share=0.3)  # who may have made them long
+    busy = judge(diagnosis.replaced(mixture, step_ns=steps, frames=stacks, host=others)).verdict
+    assert "steps take 400 ms" not in busy.reason
 
 
 def test_long_steps_that_take_much_of_the_time_are_told_by_where_they_stand() -> None:
