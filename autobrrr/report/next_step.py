@@ -97,8 +97,8 @@ def after_run(command: Sequence[str], recipe: str | None, *, timed: bool, has_ra
     return f"{proof}   (proves that it is faster, and does the same)"
 
 
-def after_tuning(tuning: Tuning, pid: int | None, command: Sequence[str]) -> str:
-    """How what was kept comes into the next run; else how to let go of a job, or to look at a script."""
+def after_tuning(tuning: Tuning, pid: int | None, command: Sequence[str], best: Advice | None = None) -> str:
+    """How what was kept comes into the next run; else the best that is not tried live, or how to let go."""
     if tuning.kept and tuning.recipe:
         return started_with(tuning.recipe, command)
     if pid is None and tuning.kept:
@@ -110,6 +110,8 @@ def after_tuning(tuning: Tuning, pid: int | None, command: Sequence[str]) -> str
     if tuning.kept:
         only = f"--only {','.join(tuning.kept)}"
         return f"autobrrr tune {pid} {only} --recipe fast.toml   (confirms what is on)"
+    if best is not None:
+        return at_next_start(best, command)
     if tuning.enough_s is not None:
         return f"autobrrr tune {pid} --for {tuning.enough_s}s   (some remedies were not tried)"
     return f"autobrrr detach {pid}"

@@ -47,15 +47,18 @@ def run(args: argparse.Namespace) -> int:
             _command("diagnose", str(job.pid))
             _command("tune", str(job.pid), "--for", args.tune_for, "--recipe", str(recipe))
             _command("detach", str(job.pid))
-        if not recipe.exists():
-            _say("# no remedy is proven faster on this machine: no recipe is written")
-            NARRATOR.next_step("autobrrr demo --tune-for 3m   (more time proves smaller gains)")
-            return 0
-        _say(f"\n$ cat {recipe.name}\n{recipe.read_text().rstrip()}")
-        return _before_and_after(recipe, args.steps)
+            page = paths.state_dir() / "demo.html"
+            _command("-q", "report", str(job.pid), "--html", str(page))
+        if recipe.exists():
+            _say(f"\n$ cat {recipe.name}\n{recipe.read_text().rstrip()}")
+            _before_and_after(recipe, args.steps)
+        else:
+            _say("# no remedy is proven faster on this machine, or others used it: no recipe is written")
+        NARRATOR.next_step(f"open {page} in a browser   (what the session found)")
+        return 0
 
 
-def _before_and_after(recipe: Path, steps: int) -> int:
+def _before_and_after(recipe: Path, steps: int) -> None:
     """Run the unedited script from its start, without and with the recipe, in turn."""
     train = [sys.executable, str(TRAIN), "--steps", str(steps)]
     _say(f"\n# the same script, unedited, {steps} steps from its start; in turn, by its own clock")
@@ -65,8 +68,6 @@ def _before_and_after(recipe: Path, steps: int) -> int:
         after.append(_speed(own_modules.command("autobrrr", "run", "--recipe", str(recipe), "--", *train)))
         _say(f"before {before[-1]:7.1f} steps/s   after {after[-1]:7.1f} steps/s")
     _say(f"\n{compared(before, after)}")
-    NARRATOR.next_step("autobrrr ls   (lists your own jobs; autobrrr tune PID does the same for one)")
-    return 0
 
 
 def compared(before: Sequence[float], after: Sequence[float]) -> str:

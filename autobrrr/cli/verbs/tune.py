@@ -145,7 +145,8 @@ def _tune(args: argparse.Namespace) -> int:
     if tuning.kept:
         narrate(f"kept remedies stay applied; autobrrr detach {pid} reverts them")
     if not args.json:
-        NARRATOR.next_step(after_tuning(tuning, pid, list(map(str, procfs.cmdline(pid)))))
+        best = next((each for each in advised if each.reach == "edit"), None)
+        NARRATOR.next_step(after_tuning(tuning, pid, list(map(str, procfs.cmdline(pid))), best))
     return EXIT_GUARD_UNDID if tuning.guard_undid else EXIT_DONE
 
 
