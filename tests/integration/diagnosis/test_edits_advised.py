@@ -22,16 +22,10 @@ def test_a_loop_that_accumulates_is_advised_larger_micro_batches(
     assert target.alive()
 
 
-@pytest.mark.parametrize(
-    ("name", "edits"),
-    [("gan", {"edit.detach_input"}), ("ensemble", {"edit.stack_networks"})],
-)
-def test_a_job_that_works_for_nothing_is_told_where(
-    name: str, edits: set[str], job: Callable[..., TrainingJob], tmp_path: Path
+def test_a_job_that_makes_gradients_for_nothing_is_told_where(
+    job: Callable[..., TrainingJob], tmp_path: Path
 ) -> None:
-    target = job(name)
+    target = job("gan")
     found = autobrrr(tmp_path, "diagnose", str(target.pid), "--json", "--no-probe").json
-    told = {one["remedy"]: one["why"] for one in found["advice"]}
-    assert told.keys() >= edits, found["advice"]
-    assert all(f"{name}.py:" in told[edit] for edit in edits)
+    assert "gan.py:" in {one["remedy"]: one["why"] for one in found["advice"]}["edit.detach_input"]
     assert target.alive()
