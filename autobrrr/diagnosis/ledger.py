@@ -128,7 +128,8 @@ def placed_trends(measured: Measurements) -> list[Trend]:
     known = [one.foreign_cores for one in measured.host if one.foreign_cores is not None]
     alone = bool(known) and float(np.quantile(known, 0.75)) <= thresholds.ALONE_AT
     places = [place for place in (measured.frames.places if measured.frames else []) if place.long_ns > 0]
-    rows = [row for row in wheres(measured) if _is_own_work(row) or work_grows(measured)]
+    much = [row for row in wheres(measured) if row.share >= thresholds.OWN_WORK_AT]
+    rows = [row for row in much if _is_own_work(row) or work_grows(measured)]
     own = rows[0].place if rows else None
     busy = (busy_machine(measured).value or 0.0) >= thresholds.WITHHELD_AT
     theirs = (

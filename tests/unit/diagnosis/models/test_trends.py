@@ -127,6 +127,10 @@ def test_steps_that_run_ever_more_operators_grow_on_a_busy_machine_too(
     assert [one.remedy for one in verdict.advice].count("edit.running_figure") == told
     even = dataclasses.replace(busy, step_ns=noise(3, 26, 0.01).astype(np.int64))
     assert judge(even).verdict.trends == []
+    calls = [FrameCount(where="net.py:25 forward", phase="forward", in_loader=False, samples=8)]
+    calls += [FrameCount(where="train.py:69 main", phase="backward", in_loader=False, samples=88)]
+    chained = dataclasses.replace(busy, frames=msgspec.structs.replace(frames(model=96), places=calls))
+    assert [one.where for one in judge(chained).verdict.trends] == ["train.py:69 main"] * told
 
 
 @pytest.mark.parametrize(("took", "told"), [(640.0, 1), (9.0, 0)])
