@@ -25,13 +25,15 @@ from autobrrr.told_to_end import deaf_child, stopped_in_order
 TRAIN = Path(__file__).resolve().parents[2] / "demo" / "train.py"
 COMPARABLE = 1.2  # runs of one command that differ by more were disturbed
 _say = partial(print, flush=True)
+RUN_NS = 5e9
+STEP = re.compile(r"baseline_ns = ([0-9.]+)")
 SPEED = re.compile(r"trained \d+ steps: ([0-9.]+) steps/s")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     for_tuning = "time for the live tuning (default 40s)"
     flag(parser, "--tune-for D", for_tuning, dest="tune_for", type=str, default="40s")
-    flag(parser, "--steps N", "steps of each run (default 2000)", default=2000)
+    flag(parser, "--steps N", "steps of each run (default: about five seconds of them)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
             _command("-q", "report", str(job.pid), "--html", str(page))
         if recipe.exists():
             _say(f"\n$ cat {recipe.name}\n{recipe.read_text().rstrip()}")
-            _before_and_after(recipe, args.steps)
+            step_ns = float(next(iter(STEP.findall(recipe.read_text())), "1e7"))
+            _before_and_after(recipe, args.steps or round(RUN_NS / step_ns))
         else:
             _say("# no remedy is proven faster on this machine, or others used it: no recipe is written")
         NARRATOR.next_step(f"open {page} in a browser   (what the session found)")
