@@ -47,8 +47,8 @@ def matmul_rate(measured: Measurements) -> Reading:
         says = "compute"
     reached, peak = flops / spent_ns, found.peaks.matmul_flops / 1e9
     against = (
-        f"{of_one(rate)} of what this machine does with {found.peaks.threads} "
-        f"thread{'s' if found.peaks.threads > 1 else ''} ({peak:.3g}{_alone(products)})"
+        f"{of_one(rate)} of what this machine does on such shapes with {found.peaks.threads} "
+        f"thread{'s' if found.peaks.threads > 1 else ''} ({peak:.3g} at best{_alone(products)})"
         if reached <= peak
         else f"more than was measured as this machine's peak ({peak:.3g})"
     )
