@@ -7,8 +7,7 @@ Among them edits of the script itself (`script_edits`, `ledger_edits`, `job_sett
 
 from __future__ import annotations
 
-import math
-from typing import Final, get_args
+from typing import Final
 
 import msgspec
 
@@ -22,7 +21,7 @@ from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
-from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, ExactnessClass, Verdict, from_registry
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Verdict, from_registry
 
 CHANGES: Final = "changes-training"
 # None knows how much, and where a step reads a weight once the last of them costs nothing.
@@ -30,7 +29,6 @@ MAY_COST: Final = (
     *("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad", "edit.cache_parametrization"),
 )
 WORTH_SAYING = 1.03
-NEAR = 0.05  # of two gains, as a logarithm: what predictions are usually off by
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 
 
@@ -69,14 +67,9 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     most = max(sure, default=1.0)
     own = most if most >= MEASURED_AT else HIGHEST
     less = {id(one) for one in rest if one.interval and one.interval[0] < own}  # estimates
-
-    def order(one: Advice) -> tuple[int, bool, int]:
-        """By the gain; among near ones measured before estimated, then what changes the numbers least."""
-        gain = min(one.expected or 1.0, own if id(one) in less else HIGHEST)
-        changes = 0 if one.expected is None else get_args(ExactnessClass).index(one.class_)
-        return -round(math.log(gain) / NEAR), id(one) in less, changes
-
-    rest.sort(key=lambda one: (*order(one), -(one.expected or 1.0)))
+    rest.sort(
+        key=lambda one: (-min(one.expected or 1.0, own if id(one) in less else HIGHEST), id(one) in less)
+    )
     # An edit is its author's to decide on. What is tried comes last where it changes the training.
     return sorted(first + rest, key=lambda one: one.class_ == CHANGES and one.reach != "edit")
 

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.diagnosis.advice import advice
 from autobrrr.diagnosis.advice.gradient_accumulation import new_flags
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
@@ -32,15 +31,6 @@ def test_an_edit_is_none_of_the_remedies_that_can_be_tried() -> None:
     job = measured(stacks=frames(host=30, model=70, code=code))
     assert set(edits(job)) == {"edit.foreach_update"}
     assert not set(edits(job)) & set(REGISTRY)
-
-
-def test_of_near_gains_the_one_that_keeps_the_numbers_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [
-        Advice(remedy=f"edit.{class_}", expected=gain, reach="edit", class_=class_)
-        for gain, class_ in ((1.51, "changes-training"), (1.5, "bitwise"), (2.0, "stream"))
-    ]
-    monkeypatch.setattr(advice, "ledger_edits", lambda measured: found)
-    assert list(edits(measured())) == ["edit.stream", "edit.bitwise", "edit.changes-training"]
 
 
 def test_reading_back_in_every_step_is_advised_on_a_gpu_alone() -> None:
