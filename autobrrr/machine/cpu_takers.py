@@ -1,8 +1,7 @@
 """Who takes the CPU from a job while its machine is busy: the processes that ran most meanwhile.
 
-In: `/proc`, looked through every few seconds, and only while the training thread waits for a CPU. Out: the
-processes that may run on the job's CPUs and are neither its own, nor other ranks of it, nor commands of ours,
-with their shares of one core.
+In: `/proc`, read every few seconds, and only while the training thread waits for a CPU. Out: processes on the
+job's CPUs, with their shares of one core. The job, its other ranks and autobrrr's own commands don't count.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class DeviceLoss:
         memory = self._memory.get(kind)
         if memory is None:
             memory = self._memory[kind] = torch.empty((), dtype=loss.dtype, pin_memory=True)
-            # Never freed: our thread would do so, and in a capture of the job's that ends the process.
+            # Never freed: freeing it while the job captures a graph would end the process.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
         torch.autograd._enable_record_function(False)  # neither the job's profiler nor ours sees our copy
         try:

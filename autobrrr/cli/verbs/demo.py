@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             _command("-q", "report", str(job.pid), "--html", str(page))
         if recipe.exists():
             _say(f"\n$ cat {recipe.name}\n{recipe.read_text().rstrip()}")
-            step_ns = float(next(iter(STEP.findall(recipe.read_text())), "1e7"))
+            step_ns = float(STEP.findall(recipe.read_text())[0])
             _before_and_after(recipe, args.steps or round(RUN_NS / step_ns))
         else:
             _say("# no remedy is proven faster on this machine, or others used it: no recipe is written")

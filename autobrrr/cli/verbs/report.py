@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def session_now(path: Path) -> PastSession:
-    """A log, and what its session says where that goes on: the log lags behind. Raises UsageError."""
+    """Read a log; if its session still runs, ask it, since logs lag behind. Raises UsageError."""
     found = past(path)
     data, pid = found.data, found.data.snapshot.pid
     with suppress(AutobrrrError, OSError):  # the job is gone, or its session is just going
