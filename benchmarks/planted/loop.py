@@ -11,12 +11,13 @@ import argparse
 import ctypes
 import itertools
 import json
+import mmap
 import resource
 import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -45,6 +46,7 @@ def planted_job(**knobs: int | float | str) -> Callable[[Callable[[Loop, Knobs],
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--hollow", action="store_true", help="the same operators on next to no data")
     parser.add_argument("--clock", metavar="FILE", help="time the sections, write them there, end")
+    parser.add_argument("--counted", metavar="FILE", help="keep the number of steps there: one int64")
     parser.add_argument("--seconds", type=float, default=180.0, help="life of the job; measured time")
     parser.add_argument("--steps", type=int, default=0, help="end after so many (0: only by time)")
 
@@ -104,6 +106,7 @@ class Loop:
         warm_until = began + WARM_S if self.args.clock else began
         steps: list[list[tuple[str, int]]] = []
         warm = 0
+        counted = _count_in(self.args.counted)
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for step in range(sys.maxsize):
             if step == 3:
@@ -111,6 +114,7 @@ class Loop:
             self._marks.clear()
             self.mark("")
             yield step
+            counted[0] = step + 1
             self.mark("rest")
             now = time.perf_counter()
             if now < warm_until or (self.args.clock and step < WARM_STEPS):
@@ -164,6 +168,14 @@ def best_ns(work: Callable[[], object], times: int = 7) -> float:
         work()
         took.append(time.perf_counter_ns() - began)
     return statistics.median(took)
+
+
+def _count_in(path: str | None) -> MutableSequence[int]:
+    """Where the number of steps is kept: in a file that others read meanwhile, or in memory."""
+    if path is None:
+        return [0]
+    with open(path, "r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), 8)).cast("q")  # type: ignore[return-value]
 
 
 def _nothing(_section: str) -> None:

@@ -1,14 +1,21 @@
-"""What a tuning costs a job: the steps of its first minutes against those of a twin that nobody tunes.
+"""What a tuning costs a job: its steps against those of a twin that runs beside it and that nobody tunes.
 
-    python -m benchmarks.tuning.real_twins [--for 45] [--seconds 100] [--case NAME]…
+    python -m benchmarks.tuning.real_twins [--for 45] [--seconds 75] [--case NAME]…
 
-The twin runs before and after, for a fifth of the time each. `lost` is time: that of the steps which are
-missing, at the twin's pace; below 0: the job did more. `--max-loss 2%` allows 6 s in any five minutes.
+Each has a core of its own, so that what else the machine does slows both alike; how the cores differ is
+measured first. `lost` is time: that of the missing steps, at the twin's pace; below 0: the job did more.
+`--max-loss 2%` allows 6 s in any five minutes.
 """
 
 import argparse
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from benchmarks.planted.case import Case
+from benchmarks.planted.case import Case, Knob
 from benchmarks.planted.job_process import (
     JobFailed,
     PlantedJob,
@@ -21,57 +28,86 @@ from benchmarks.planted.load import LoadMeter
 from benchmarks.verdict.predicted_gain import JOBS
 
 ALLOWED_S = 6.0
+UNTOUCHED_S = 15.0
 SOME = (
-    "many-small-adamw", "tiny-recurrence", "deep-tiny-mlp", "tiny-transformer", "tiny-gan", "slow-items",
-    "heavy-augmentation", "layer-norms", "few-huge-adamw", "numpy-ranking", "wide-mlp",
-    "threads-oversubscribed",
+    "tiny-recurrence", "python-in-forward", "python-in-backward", "deep-tiny-mlp", "many-small-adamw",
+    "many-small-rmsprop", "tiny-gan", "tiny-transformer", "tiny-dlrm", "tiny-with-evaluation", "slow-items",
+    "heavy-augmentation", "module-transforms", "environment", "numpy-ranking", "pointwise-8-mib",
+    "layer-norms", "few-huge-adamw", "wide-mlp", "convolutions", "small-lstm", "all-pairs-loss",
+    "unrolled-cell", "averaged-weights", "layer-wise-rates", "shadow-weights", "replay-buffer",
+    "huge-vocabulary", "recomputed-blocks", "depthwise",
 )  # fmt: skip
 
 
-def steps(
-    case: Case, seconds: float, environment: dict[str, str], for_s: float = 0.0
-) -> tuple[int, list[str]]:
-    """Steps that a job makes in so much time, tuned for `for_s` of it, and what stayed on.
+@contextmanager
+def counted(
+    case: Case, core: int, seconds: float, environment: Mapping[str, str]
+) -> Iterator[tuple[int, memoryview]]:
+    """A job on a core of its own: its process id, and where its count of steps stands (one int64)."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(8))
+        file.flush()
+        over: dict[str, Knob] = {"seconds": seconds, "counted": file.name}
+        with (
+            PlantedJob(case, environment=environment, over=over) as job,
+            mmap.mmap(file.fileno(), 8) as memory,
+        ):
+            os.sched_setaffinity(job.pid, {core})
+            job.wait_for_training()
+            with memoryview(memory) as seen, seen.cast("q") as steps:
+                yield job.pid, steps
+
+
+def lost(
+    case: Case, for_s: float, seconds: float, environment: Mapping[str, str]
+) -> tuple[float, float, list[str]]:
+    """Seconds that a tuning cost a job, its pace at the end in paces of the twin, and what stayed on.
 
     Raises:
-        JobFailed: it ended early, or could not be tuned.
+        JobFailed: one did not train, or could not be tuned.
     """
-    kept: list[str] = []
-    with PlantedJob(case, environment=environment, over={"seconds": seconds}) as job:
-        job.wait_for_training()
-        if for_s:
-            kept = product(environment, "tune", str(job.pid), "--for", f"{for_s:g}s")["kept"]
-        job.finish(seconds + 60)
-        return job.steps, kept
+    life_s = 2 * seconds + 120
+    with (
+        counted(case, 0, life_s, environment) as (pid, tuned),
+        counted(case, 1, life_s, environment) as (_, twin),
+    ):
+        time.sleep(3)
+        began = tuned[0], twin[0]
+        time.sleep(UNTOUCHED_S)
+        cores = (tuned[0] - began[0]) / (twin[0] - began[0])
+        began, until = (tuned[0], twin[0]), time.monotonic() + seconds
+        kept = product(environment, "tune", str(pid), "--for", f"{for_s:g}s")["kept"]
+        rest = tuned[0], twin[0]
+        time.sleep(max(0.0, until - time.monotonic()))
+        done, untuned = tuned[0] - began[0], (twin[0] - began[1]) * cores
+        after = (tuned[0] - rest[0]) / max(1.0, (twin[0] - rest[1]) * cores)
+        return seconds * (1 - done / untuned), after, kept
 
 
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--for", dest="for_s", type=float, default=45.0)
-    parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--seconds", type=float, default=75.0)
     parser.add_argument("--case", action="append", choices=list(JOBS))
     args = parser.parse_args()
     adopt_orphans()
-    print(f"{'job':<26}{'twin':>10}{'tuned':>10}{'lost':>9}  kept")
+    print(f"{'job':<26}{'lost':>9}{'after':>8}  kept")
     for name in args.case or SOME:
         meter = LoadMeter()
         with own_folders() as environment:
             try:
-                before, _ = steps(JOBS[name], args.seconds / 5, environment)
-                tuned, kept = steps(JOBS[name], args.seconds, environment, args.for_s)
-                after, _ = steps(JOBS[name], args.seconds / 5, environment)
+                lost_s, after, kept = lost(JOBS[name], args.for_s, args.seconds, environment)
             except JobFailed as failed:
                 print(f"{name:<26}failed: {failed}", flush=True)
                 continue
             finally:
                 end_descendants()
-        pace = (before + after) / (2 * args.seconds / 5)
-        lost_s = args.seconds - tuned / pace
         beyond = " MORE THAN ALLOWED" if lost_s > ALLOWED_S else ""
-        row = f"{name:<26}{pace:>8.1f}/s{tuned / args.seconds:>8.1f}/s{lost_s:>7.1f} s"
         load = f"{meter.read().foreign_cores:.1f} cores of others"
-        print(f"{row}  {', '.join(kept) or '-'} ({load}){beyond}", flush=True)
+        print(
+            f"{name:<26}{lost_s:>7.1f} s{after:>7.2f}x  {', '.join(kept) or '-'} ({load}){beyond}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ COSTS = {
         "plain SGD": OptimizerCost(base=7, each_tensor=0.4, kernels=1.0),
     },
 }
-ALL_BUSY = 0.8  # of its speed alone each CPU keeps: nine loaders of `loader_kept` on two CPUs, the median
+ALL_BUSY = 0.8  # of its speed alone each CPU keeps: nine loaders on two CPUs, the median
 MARKS = {
     "optimizer.fused": ("_fused_",),
     # Clipping and scaling of gradients use lists too: only the updates' own operators count.
