@@ -12,12 +12,6 @@ CLASS_WORDS = {  # of each class; what changes least first
     "stream": "other random numbers are drawn",
     "changes-training": "what is trained changes",
 }
-CLASS_BADGES = {  # the same in the fewest words
-    "bitwise": "bitwise",
-    "rounding": "rounding",
-    "stream": "other randomness",
-    "changes-training": "changes training",
-}
 
 
 def factor_words(factor: float | None) -> str:
@@ -34,11 +28,6 @@ def gain_words(factor: float | None, interval: Sequence[float] | None = None) ->
     """A factor on speed with its interval, where it has one."""
     said = factor_words(factor)
     return said if factor is None or interval is None else f"{said} {interval_words(interval)}"
-
-
-def class_badge(class_: str) -> str:
-    """What a remedy of this class does to the results, in at most 16 cells."""
-    return CLASS_BADGES.get(class_, class_)
 
 
 def _digits(factor: float) -> str:

@@ -242,10 +242,10 @@ def limited_by(found: Verdict) -> str:
 
 
 def best_bets(advice: Sequence[Advice]) -> str:
-    """`. Best bets: optimizer.fused (1.6x), batch.larger (1.8x, changes training)`; empty without one."""
+    """`. Best bets: optimizer.fused (1.6x), batch.larger (1.8x, changes-training)`; empty without one."""
     worth = [one for one in advice if one.expected is not None and one.expected >= WORTH_NAMING][:2]
     said = [
-        f"{one.remedy} ({one.expected:.2g}x{', changes training' * (one.class_ == 'changes-training')})"
+        f"{one.remedy} ({one.expected:.2g}x{', changes-training' * (one.class_ == 'changes-training')})"
         for one in worth
     ]
     return f". Best bets: {', '.join(said)}" if said else ""

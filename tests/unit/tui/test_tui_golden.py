@@ -31,12 +31,19 @@ def with_lines(view: View) -> View:
     return replace(view, snapshot=msgspec.structs.replace(view.snapshot, where=[GUARD], trends=[GROWS]))
 
 
+def crowded(view: View) -> View:
+    assert view.snapshot is not None and view.snapshot.host is not None
+    host = msgspec.structs.replace(view.snapshot.host, run_delay_share=0.36)
+    return replace(view, snapshot=msgspec.structs.replace(view.snapshot, host=host))
+
+
 SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
     "glance": (tui.judged(), ()),
     "glance_lines": (with_lines(tui.judged()), ()),
     "diagnosis_lines": (with_lines(tui.judged()), ("2",)),
     "glance_measuring": (tui.measuring(), ()),
     "glance_kept": (tui.kept(), ()),
+    "glance_busy": (crowded(tui.kept()), ()),
     "glance_gpu": (tui.gpu(), ()),
     "glance_ranks": (tui.ranks(), ()),
     "glance_tuning": (tui.trying(), ()),

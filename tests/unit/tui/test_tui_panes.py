@@ -157,7 +157,7 @@ def test_the_list_of_remedies_says_in_whole_words_what_changes_training(width: i
     for sorted_by in range(7):
         rows = page_rows(tuning_pane.parts(tui.kept(), 20), width, ListChoice(sort=sorted_by)).rows
         line = next(plain(each) for each in rows if "batch.larger" in plain(each))
-        assert line.endswith(" changes training")
+        assert line.endswith(" changes-training")
         assert max(width_of(each) for each in rows) <= width
 
 

@@ -17,7 +17,7 @@ from textual.renderables.digits import Digits
 from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import Advice, Diagnosis, LateRank, NoClaim, RankLine, TuneProgress, Tuning, limited_by
 from autobrrr.records.busy_words import BUSY_AT, busy_words, decide_words, takers_named, waiting_share
-from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
+from autobrrr.records.gain_words import CLASS_WORDS, SURE, factor_words, gain_words
 from autobrrr.records.rank_records import late_words, straggler_words
 from autobrrr.report.next_step import at_next_start, first_to_do, started
 from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
@@ -302,7 +302,7 @@ def _advised(advice: Advice, *, wide: bool) -> list[Cell]:
     """Where there is little room, only classes that change the training are named."""
     factor = "" if advice.expected is None else factor_words(advice.expected)
     tone: Tone = "warn" if advice.class_ in DARING else "accent"
-    badge = f"[{class_badge(advice.class_)}]" if wide or advice.class_ in DARING else ""
+    badge = f"[{advice.class_}]" if wide or advice.class_ in DARING else ""
     begins = "" if advice.reach == "live" else BEGINS.get(advice.reach, advice.reach)
     return [
         Cell(text=advice.remedy, tone="accent"),
@@ -331,9 +331,7 @@ def _classes(view: View) -> list[str]:
 
 def _what_is_on(view: View, found: Diagnosis, room: int) -> Row:
     """The remedies that are on and what they do to the results."""
-    badges = [
-        piece(f"  [{class_badge(each)}]", "warn" if each in DARING else "accent") for each in _classes(view)
-    ]
+    badges = [piece(f"  [{each}]", "warn" if each in DARING else "accent") for each in _classes(view)]
     left = room - sum(len(text) for text, _, _ in badges)
     return row(piece(clipped(f"on: {', '.join(found.active)}", left), "better"), *badges)
 

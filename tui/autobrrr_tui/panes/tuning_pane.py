@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autobrrr.records import Advice, Trial
-from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
+from autobrrr.records.gain_words import CLASS_WORDS, SURE, factor_words, gain_words
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.verdict_records import label
 from autobrrr.report import page_model
@@ -146,7 +146,7 @@ def _values(line: RemedyRow) -> list[page_model.Value]:
         Cell(gain=None if gain.achieved is None else gain),
         Cell(text=said, short=short, sort=line.achieved),
         *(predicted, took_ns or ""),
-        Cell(text=class_badge(line.remedy.class_), tone=line.class_tone),
+        Cell(text=line.remedy.class_, tone=line.class_tone),
     ]
 
 
