@@ -40,7 +40,8 @@ def work_table(
     for index, (call, (kernel_ns, phase)) in enumerate(zip(calls, times, strict=True)):
         shown = [next(tensors_in([one]), None) for one in call.args]
         first = [one for at, one in enumerate(shown) if one is not None and (one.shape or not at)]
-        shapes = " ".join("x".join(map(str, _held(one))) or "1" for one in first[:SHOWN_SHAPES])
+        known = [_held(one) if len(one.stride) == len(one.shape) else one.shape for one in first]
+        shapes = " ".join("x".join(map(str, one)) or "1" for one in known[:SHOWN_SHAPES])
         dtype = first[0].dtype if first else ""
         try:
             done: tuple[int, int] | None = _work(*operator(call.name), call)
@@ -99,7 +100,11 @@ def _bytes(
 
 
 def _held(value: StepValue) -> list[int]:
-    """A tensor's shape in memory: an expanded side is 1."""
+    """A tensor's shape in memory: an expanded side is 1.
+
+    Raises:
+        ValueError: its strides are not known: it is sparse, or torch.func.vmap hides its batch.
+    """
     return [size if step or not size else 1 for size, step in zip(value.shape, value.stride, strict=True)]
 
 

@@ -87,7 +87,7 @@ def replayed(
         if not uuid:
             work = _work(torch, program, steps, recording["timed"], found)
     except (KeyError, ValueError, IndexError, TypeError) as error:
-        probe = {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200]}
+        probe = {"status": "abstained", "why": f"the step's record can't be read: {error}"[:200]}
     probe |= {"step_ns": recording["step_ns"], "sweep": recording["sweep"]}
     return {"work": work, "probe": probe if recording["probe"] else None}
 

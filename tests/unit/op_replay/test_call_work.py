@@ -56,6 +56,13 @@ def test_an_operator_does_what_its_shapes_say(
     assert (found["alone_ns"] is not None) == (flops > 0)
 
 
+def test_what_vmap_hides_is_not_known_and_the_rest_of_the_step_is(tmp_path: Path) -> None:
+    each = torch.func.vmap(torch.func.grad(lambda one: (one * one).sum()))
+    found = rows(lambda: (A @ B, each(A)), tmp_path)
+    assert found["mm"]["flops"] == 2 * 64 * 32 * 16
+    assert found["mul"]["bytes"] is None
+
+
 def training() -> tuple[Callable[[], None], list[torch.Tensor]]:
     model = nn.Sequential(nn.Embedding(100, 16), nn.LSTM(16, 24))
     head = nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 4))
