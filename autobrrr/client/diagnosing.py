@@ -30,7 +30,7 @@ from autobrrr.records.session_requests import Measure
 from autobrrr.sidecar.process.session_options import AWAITS_TURN, Probing, SessionOptions, State, Sweep
 from autobrrr.sidecar.sockets.session_socket import find_target
 
-DEFAULT_S = 9.0
+DEFAULT_S = 8.3  # with what attaching and leaving take, an answer within 10 s
 UNKNOWN_S = 13.0  # the same while nothing is known to limit the step
 DEFAULT_STEPS = 30
 ANSWER_S = 20.0  # however long a step is

@@ -25,6 +25,7 @@ LEAST_FREE = 1 << 30  # bytes; torch takes 0.2 GiB, a long record half of one: a
 
 NICER = 15  # than the sidecar
 LAST = 10  # niceness of its session among sessions: a tenth of a CPU that all want
+SOON = 5  # a third of it, for what a verdict waits for: to import torch takes 2 s of CPU time
 
 # Run by the job's interpreter with `-I -S`. It is killed when the thread that waits for it ends.
 _PROGRAM = """
@@ -54,6 +55,7 @@ def run_beside(
     variables: Mapping[str, str] | None = None,
     root: Path = Path("/"),
     file_bytes: int = MOST_BYTES,
+    niceness: int = LAST,
 ) -> bytes:
     """What the `main` of the last module tells on standard output.
 
@@ -63,6 +65,7 @@ def run_beside(
         variables: More of its environment.
         root: Of the files that tell this process's memory.
         file_bytes: It may write no larger file.
+        niceness: Of its session, to begin with.
 
     Raises:
         NotRun: it may not be run, was stopped, or failed.
@@ -79,7 +82,8 @@ def run_beside(
     packed = zlib.compress(marshal.dumps(sources, bundle_loader.MARSHAL_VERSION))  # a pipe holds them all
 
     def fed(process: subprocess.Popen[bytes]) -> bytes:
-        _give_way(process.pid)
+        os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICER)
+        give_way(process.pid, niceness)
         if process.stdin is not None:
             process.stdin.write(b"%d\n" % len(packed) + packed)
             process.stdin.flush()
@@ -104,9 +108,8 @@ def run_beside(
     return done.stdout
 
 
-def _give_way(pid: int) -> None:
+def give_way(pid: int, niceness: int = LAST) -> None:
     """Training comes first. Linux weighs whole sessions where they are groups of their own (autogroups)."""
-    os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + NICER)
-    for name, value in (("autogroup", LAST), ("oom_score_adj", 1000)):  # short of memory, it ends first
+    for name, value in (("autogroup", niceness), ("oom_score_adj", 1000)):  # short of memory, it ends first
         with contextlib.suppress(OSError):
             Path(f"/proc/{pid}/{name}").write_text(str(value))

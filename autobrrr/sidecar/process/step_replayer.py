@@ -22,7 +22,7 @@ import msgspec
 from autobrrr.machine import kernel_text, procfs
 from autobrrr.records import OpWork, ShadowProbe
 from autobrrr.records.record_base import Record, as_record
-from autobrrr.sidecar.process.job_program import NotRun, run_beside
+from autobrrr.sidecar.process.job_program import SOON, NotRun, give_way, run_beside
 from autobrrr.sidecar.sockets.socket_frames import content
 
 MODULES = (  # each after what it imports
@@ -143,6 +143,7 @@ class StepReplayer:
         while process.returncode is None:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 if not first and (first := _first_line(process.pid)):
+                    give_way(process.pid)  # the rest may take its time
                     self._call(partial(heard, as_record(msgspec.json.decode(first), StepReplay)))
             seen = procfs.stat(process.pid)
             if not asked.is_set() and seen is not None and seen.state == "T":
@@ -168,7 +169,8 @@ def replayed(
     """
     variables = {name: str(value.raw) for name, value in procfs.environ(pid, VARIABLES).items()}
     try:
-        said = run_beside(pid, MODULES, recording, TIMEOUT_S, variables={**variables, **PASSIVE}, root=root)
+        variables |= PASSIVE
+        said = run_beside(pid, MODULES, recording, TIMEOUT_S, variables=variables, root=root, niceness=SOON)
     except NotRun as why:
         return _abstained(f"the step can't be replayed: {why}")
     return as_record(msgspec.json.decode(said.rstrip().rpartition(b"\n")[2]), StepReplay)
