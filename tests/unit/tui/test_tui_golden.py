@@ -32,7 +32,8 @@ def with_lines(view: View) -> View:
 
 
 def crowded(view: View) -> View:
-    assert view.snapshot is not None and view.snapshot.host is not None
+    assert view.snapshot is not None
+    assert view.snapshot.host is not None
     host = msgspec.structs.replace(view.snapshot.host, run_delay_share=0.36)
     return replace(view, snapshot=msgspec.structs.replace(view.snapshot, host=host))
 
