@@ -40,15 +40,14 @@ def work_table(
     for index, (call, (kernel_ns, phase)) in enumerate(zip(calls, times, strict=True)):
         shown = [next(tensors_in([one]), None) for one in call.args]
         first = [one for at, one in enumerate(shown) if one is not None and (one.shape or not at)]
-        known = [_held(one) if len(one.stride) == len(one.shape) else one.shape for one in first]
-        shapes = " ".join("x".join(map(str, one)) or "1" for one in known[:SHOWN_SHAPES])
-        dtype = first[0].dtype if first else ""
+        sides = [_held(one) if len(one.stride) == len(one.shape) else one.shape for one in first]
+        shapes = " ".join("x".join(map(str, one)) or "1" for one in sides[:SHOWN_SHAPES])
         try:
             done: tuple[int, int] | None = _work(*operator(call.name), call)
         except Exception:  # noqa: BLE001 - an operator of the job's own, or another form of one of torch's
             done = None
         name = call.name.replace("::", ".") + ("" if "." in call.name else ".default")
-        key = {"op": name, "phase": phase, "shapes": shapes, "dtype": dtype}
+        key = {"op": name, "phase": phase, "shapes": shapes, "dtype": first[0].dtype if first else ""}
         empty = {"count": 0, "kernel_ns": 0.0, "flops": 0, "bytes": 0, "alone_ns": None}
         row = rows.setdefault(tuple(key.values()), {**key, **empty})
         row["count"] += 1
@@ -100,11 +99,7 @@ def _bytes(
 
 
 def _held(value: StepValue) -> list[int]:
-    """A tensor's shape in memory: an expanded side is 1.
-
-    Raises:
-        ValueError: its strides are not known: it is sparse, or torch.func.vmap hides its batch.
-    """
+    """A tensor's shape in memory: an expanded side is 1. ValueError: it is sparse, or of a vmap."""
     return [size if step or not size else 1 for size, step in zip(value.shape, value.stride, strict=True)]
 
 

@@ -161,15 +161,11 @@ def replayed(
 ) -> StepReplay:
     """What a replay tells of a recording, which is asked for while the process imports torch.
 
-    Args:
-        root: Of the files that tell this process's memory.
-
     Raises:
         OSError, SubprocessError, MsgspecError: the process can't be run, failed, or told nonsense.
     """
-    variables = {name: str(value.raw) for name, value in procfs.environ(pid, VARIABLES).items()}
+    variables = {name: str(value.raw) for name, value in procfs.environ(pid, VARIABLES).items()} | PASSIVE
     try:
-        variables |= PASSIVE
         said = run_beside(pid, MODULES, recording, TIMEOUT_S, variables=variables, root=root, niceness=SOON)
     except NotRun as why:
         return _abstained(f"the step can't be replayed: {why}")

@@ -228,8 +228,7 @@ class Collected:
     @property
     def fills_cpus(self) -> bool:
         """Whether its threads leave no CPU to a process of ours."""
-        threads = self._threads_at_once
-        return threads is not None and threads == self.cores
+        return self.cores is not None and self._threads_at_once == self.cores
 
     @property
     def _foreign_cores(self) -> float | None:
