@@ -29,11 +29,6 @@ def share_of(part: float | None, whole: float | None) -> float | None:
     return unit_share(part / whole)
 
 
-def at_worst(share: float, delay: float) -> float:
-    """What is left of a share if all of the delay, a share of wall time, lay in it."""
-    return max(0.0, share - delay) / (1 - delay) if delay < 1 else 0.0
-
-
 def quantile(values: Numbers, q: float) -> float | None:
     """The quantile of a non-empty list of finite numbers."""
     if len(values) == 0:

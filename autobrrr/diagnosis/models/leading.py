@@ -50,6 +50,12 @@ def delayed_most(name: str, shares: Mapping[str, float], delay: float) -> dict[s
     }
 
 
+def leads_the_rest(name: str, delayed: Mapping[str, float], delay: float) -> bool:
+    """On a busy machine the delay may lie in any part of the step; all the rest may be one rival."""
+    least = delayed[name]
+    return delay < thresholds.BUSY_AT or least - (1 - least) >= thresholds.LEAD
+
+
 def limit_leads(limit: str, shares: Mapping[str, float]) -> bool:
     """Whether one who takes half of the step is clearly ahead of all others; shares by who they belong to."""
     share = shares.get(limit, 0.0)

@@ -27,15 +27,6 @@ class Pair:
     without: Regime | None = None  # the pair counts only where traced steps exclude this regime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """A regime that a pair carries."""
-
-    regime: Regime
-    pair: Pair
-    firm: bool
-
-
 AGREEMENT: tuple[Pair, ...] = (
     Pair(regime="overhead", first="traced_steps", second="batch_probe",
         independent="time inside operators of real steps; growth of whole replays with the batch"),
@@ -91,21 +82,23 @@ TIMELINE: tuple[Pair, ...] = tuple(  # a device's own timeline, beside what is r
 MARGIN = 0.05  # a value so far inside its limits is firm
 
 
-def carried(readings: Mapping[str, Reading], pairs: Sequence[Pair] = AGREEMENT) -> list[Carried]:
-    """The regimes that some pair carries and no signal opposes, firm pairs first."""
+def carried(readings: Mapping[str, Reading], pairs: Sequence[Pair] = AGREEMENT) -> list[Pair]:
+    """The pairs that carry a regime which no signal opposes, firm ones first."""
     found = [
-        Carried(
-            regime=pair.regime,
-            pair=pair,
-            firm=readings[pair.first].firm and _firm(readings[pair.second], pair),
-        )
+        pair
         for pair in pairs
         if _says(readings, pair.first, pair.regime)
         and _seconds(readings, pair)
         and (pair.in_place_of is None or readings[pair.in_place_of].abstained)
         and not opposed(readings, pair.regime)
     ]
-    return sorted(found, key=lambda one: not one.firm)
+    return sorted(found, key=lambda pair: not both_firm(readings, pair))
+
+
+def both_firm(readings: Mapping[str, Reading], pair: Pair) -> bool:
+    """Whether both signals of a pair that carries its regime are firm."""
+    second, limits = readings[pair.second], pair.second_within
+    return readings[pair.first].firm and (second.firm if limits is None else within(second, limits, MARGIN))
 
 
 def opposed(readings: Mapping[str, Reading], regime: Regime) -> list[Reading]:
@@ -138,10 +131,6 @@ def within(reading: Reading | None, limits: tuple[float, float], margin: float =
         return False
     low, high = limits
     return (low <= 0 or reading.value >= low + margin) and (high >= 1 or reading.value <= high - margin)
-
-
-def _firm(reading: Reading, pair: Pair) -> bool:
-    return reading.firm if pair.second_within is None else within(reading, pair.second_within, MARGIN)
 
 
 def _says(readings: Mapping[str, Reading], signal: str, regime: Regime) -> bool:

@@ -6,7 +6,6 @@ anything else (what nobody measured counts as one rival), and the machine is qui
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -17,13 +16,12 @@ from autobrrr.diagnosis.ledger import ledger, placed_trends, wheres
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
-from autobrrr.diagnosis.models.leading import delayed_most, leads, leads_all, measured_shares
+from autobrrr.diagnosis.models.leading import delayed_most, leads, leads_all, leads_the_rest, measured_shares
 from autobrrr.diagnosis.models.shares import shown_phases, step_shares
 from autobrrr.diagnosis.models.trends import work_grows
-from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
-from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals.signal_table import read_all
-from autobrrr.diagnosis.verdict.agreement import Carried, carried
+from autobrrr.diagnosis.verdict.agreement import Pair, both_firm, carried
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.diagnosis.verdict.named_reason import named_reason
 from autobrrr.diagnosis.verdict.step_limit import limit_sentence, step_limit
@@ -105,19 +103,19 @@ def waited_while_traced(measured: Measurements) -> float | None:
 
 
 def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
-    """`waited`: of the time, for a CPU, while steps were traced; any part of the step may have had it."""
     readings = read_all(measured)
     shares = step_shares(measured)
-    case = JudgedCase(measured=measured, readings=readings, shares=shares)
-    carrier = _carrier(case, waited)
+    case = JudgedCase(measured=measured, readings=readings, shares=shares, waited=waited)
+    carrier = _carrier(case)
     decide_with = None
     confidence: Confidence = "low"
     if carrier is not None:
         regime, reason = carrier.regime, named_reason(carrier.regime, measured, readings, shares)
-        confidence = _confidence(carrier, measured, readings)
+        sure = both_firm(readings, carrier) and case.is_steady(carrier.regime)
+        confidence = "high" if sure else "low"
     else:
         regime, reason, decide_with = undecided(case)
-    limited = step_limit(case, regime, confidence, waited)
+    limited = step_limit(case, regime, confidence)
     verdict = Verdict(
         regime=regime,
         confidence=confidence,
@@ -155,37 +153,20 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
     )
 
 
-def _carrier(case: JudgedCase, waited: float) -> Carried | None:
+def _carrier(case: JudgedCase) -> Pair | None:
     """The pair that names the regime; None where none may."""
-    measured, busy = case.measured, max(case.busy, waited)
-    if why_foreign(measured) is not None or busy >= thresholds.WITHHELD_AT:
+    shares = measured_shares(case.shares)
+    if why_foreign(case.measured) is not None or max(case.busy, case.waited) >= thresholds.WITHHELD_AT:
         return None
     for one in carried(case.readings):
-        share = getattr(case.shares, one.regime)
-        if share is None:
-            continue
-        delay = max(busy, case.delay(one.regime))
-        if not leads_all(one.regime, delayed_most(one.regime, measured_shares(case.shares), delay)):
+        delay = max(case.waited, case.delay(one.regime))
+        delayed = delayed_most(one.regime, shares, delay)
+        if not leads_all(one.regime, delayed):
             continue
         # Traced steps speak of the usual step alone: what longer ones take is a rival of its own.
         uneven = 0.0 if one.regime in FROM_MEANS else case.readings["uneven_steps"].value or 0.0
-        if uneven >= thresholds.EXCLUDED_AT and not leads("", (1 - uneven) * share, uneven):
+        if uneven >= thresholds.EXCLUDED_AT and not leads("", (1 - uneven) * shares[one.regime], uneven):
             continue
-        # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
-        least = at_worst(share, delay) if delay >= thresholds.BUSY_AT else 1.0
-        if least - (1 - least) >= thresholds.LEAD:
+        if leads_the_rest(one.regime, delayed, delay):
             return one
     return None
-
-
-def _confidence(one: Carried, measured: Measurements, readings: Mapping[str, Reading]) -> Confidence:
-    if not one.firm or len(measured.step_ns) < thresholds.STEPS_FIRM:
-        return "low"
-    busy = readings["busy_machine"]
-    if busy.abstained or not busy.firm:
-        return "low"
-    # Waits for data come in bursts by nature; the other regimes need even steps.
-    steadiness = spread(measured.step_ns)
-    if one.regime != "input" and (steadiness is None or steadiness > thresholds.STEP_SPREAD):
-        return "low"
-    return "high"

@@ -15,7 +15,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.ledger import collecting_line, wheres
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import outnumber
-from autobrrr.diagnosis.models.leading import delayed_most, limit_leads, measured_shares
+from autobrrr.diagnosis.models.leading import delayed_most, leads_the_rest, limit_leads, measured_shares
 from autobrrr.diagnosis.models.shares import (
     fed_share,
     garbage_share,
@@ -26,7 +26,7 @@ from autobrrr.diagnosis.models.shares import (
 )
 from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.part_names import WORDS, listed, no_single
-from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
+from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.verdict.agreement import opposed, within
 from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, slow_in_many_threads, why_foreign
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, Limit, Regime, SettingFact
@@ -83,13 +83,12 @@ class StepLimit:
     shares: Mapping[str, float]
 
 
-def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited: float = 0.0) -> StepLimit:
+def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence) -> StepLimit:
     """Who limits the step; never against a regime that two signals carry.
 
     Args:
         regime: The second level, as judged.
         confidence: Its own.
-        waited: Of the time, for a CPU, while steps were traced; any part of the step may have had it.
     """
     shares = limit_shares(case)
     again = recompiling(case.measured)
@@ -103,7 +102,7 @@ def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited:
         limit = LIMIT_OF_REGIME[regime]
         sure = confidence == "high" or (limit_leads(limit, shares) and _firm(case, limit, shares))
         return StepLimit(limit=limit, confidence="high" if sure else "low", shares=shares)
-    named = _named(case, shares, waited) or _in_long_steps(case)
+    named = _named(case, shares) or _in_long_steps(case)
     if named is None:
         return StepLimit(limit="mixed" if regime == "mixed" else "unknown", confidence="low", shares=shares)
     return StepLimit(limit=named, confidence="high" if _firm(case, named, shares) else "low", shares=shares)
@@ -185,18 +184,17 @@ def _outside_the_model(found: StepLimit, case: JudgedCase) -> str:
     return f", between the phases{f' at {at}' if at else ''}"
 
 
-def _named(case: JudgedCase, shares: Mapping[str, float], waited: float) -> Limit | None:
+def _named(case: JudgedCase, shares: Mapping[str, float]) -> Limit | None:
     """The one who limits, where no pair of signals carries a regime."""
     if why_foreign(case.measured) is not None or case.busy >= thresholds.WITHHELD_AT or not shares:
         return None
     first = max(shares, key=lambda name: shares[name])
     limit = next((name for name in CLOCK_OF if name == first), None)
-    delay = max(waited, case.delay(first))
-    if limit is None or not limit_leads(limit, delayed_most(limit, shares, delay)) or _doubted(case, limit):
+    delay = max(case.waited, case.delay(first))
+    delayed = delayed_most(first, shares, delay)
+    if limit is None or not limit_leads(limit, delayed) or _doubted(case, limit):
         return None
-    # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
-    least = at_worst(shares[limit], delay) if delay >= thresholds.BUSY_AT else 1.0
-    return limit if least - (1 - least) >= thresholds.LEAD else None
+    return limit if leads_the_rest(limit, delayed, delay) else None
 
 
 def _in_long_steps(case: JudgedCase) -> Limit | None:
@@ -240,14 +238,9 @@ def _doubted(case: JudgedCase, limit: Limit) -> bool:
 
 
 def _firm(case: JudgedCase, limit: Limit, shares: Mapping[str, float]) -> bool:
-    busy = case.readings["busy_machine"]
-    if len(case.measured.step_ns) < thresholds.STEPS_FIRM or busy.abstained or not busy.firm:
+    if not case.is_steady(limit) or limit not in CLOCK_OF:
         return False
-    # Waits for data come in bursts by nature; everything else needs even steps.
-    steadiness = spread(case.measured.step_ns)
-    if limit != "input" and (steadiness is None or steadiness > thresholds.STEP_SPREAD):
-        return False
-    if limit not in CLOCK_OF or case.readings[clock := _clock(case, limit)].abstained:
+    if case.readings[clock := _clock(case, limit)].abstained:
         return False
     if clock == WINDOW:  # whose shares are the least that they can be
         return any(_agrees(case, one) for one in BESIDE_A_WINDOW[limit])

@@ -17,7 +17,7 @@ from autobrrr.diagnosis.models.leading import delayed_most, leads_all, measured_
 from autobrrr.diagnosis.models.sampled_frames import busiest, is_loading
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.part_names import WORDS, mixture
-from autobrrr.diagnosis.robust_stats import of_one
+from autobrrr.diagnosis.robust_stats import of_one, spread
 from autobrrr.diagnosis.signal_reading import Reading, contradicted, unconfirmed
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
 from autobrrr.diagnosis.verdict.named_reason import Sentence
@@ -36,6 +36,7 @@ class JudgedCase:
     measured: Measurements
     readings: Mapping[str, Reading]
     shares: Shares
+    waited: float = 0.0  # of the time, for a CPU, while steps were traced: in any part of the step
 
     @property
     def busy(self) -> float:
@@ -46,6 +47,14 @@ class JudgedCase:
         """The time that other programs, or the job's workers, may have added to a part of the step."""
         workers = 0.0 if name == "input" else mean_delay(self.measured, workers=True)
         return max(self.busy, workers, mean_delay(self.measured) if name in FROM_MEANS else 0.0)
+
+    def is_steady(self, name: str) -> bool:
+        """Whether a name may be sure: many even steps, on a machine that was seen to be quiet."""
+        busy, uneven = self.readings["busy_machine"], spread(self.measured.step_ns)
+        # Waits for data come in bursts by nature; everything else needs even steps.
+        even = name == "input" or (uneven is not None and uneven <= thresholds.STEP_SPREAD)
+        many = len(self.measured.step_ns) >= thresholds.STEPS_FIRM
+        return many and even and busy.firm and not busy.abstained
 
     @property
     def leader(self) -> str | None:

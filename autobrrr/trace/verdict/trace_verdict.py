@@ -19,7 +19,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.models.leading import leads_all, limit_leads
 from autobrrr.diagnosis.part_names import WHO, WORDS, listed, mixture, no_single
 from autobrrr.diagnosis.signal_reading import Reading, contradicted, unconfirmed
-from autobrrr.diagnosis.verdict.agreement import TIMELINE, Pair, carried, opposed
+from autobrrr.diagnosis.verdict.agreement import TIMELINE, Pair, both_firm, carried, opposed
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
 from autobrrr.records import (
@@ -131,8 +131,8 @@ def _regime(
         return "mixed", "low", mixture(shares), None
     for one in carried(readings, TIMELINE):
         if one.regime == first:
-            confidence: Confidence = "high" if one.firm else "low"
-            return one.regime, confidence, _named(shares[first], one.pair, readings), None
+            confidence: Confidence = "high" if both_firm(readings, one) else "low"
+            return one.regime, confidence, _named(shares[first], one, readings), None
     needs = _NEEDS.get(first)
     if needs == _RECORD_SHAPES and figures.signals.shapes_recorded:
         needs = None
