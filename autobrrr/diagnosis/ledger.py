@@ -19,7 +19,7 @@ import numpy as np
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models.held_phase import held_phase
-from autobrrr.diagnosis.models.sampled_frames import is_loading
+from autobrrr.diagnosis.models.sampled_frames import is_loading, placed, sites
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, PHASES, garbage_share, step_parts
 from autobrrr.diagnosis.models.trends import trends, work_grows
 from autobrrr.diagnosis.models.window_parts import window_parts
@@ -97,8 +97,7 @@ def wheres(measured: Measurements) -> list[Where]:
     ]
     told = [row for row in rows if row.share >= thresholds.WHERE_AT]
 
-    sites = measured.frames.code if measured.frames is not None else []
-    repeats = {site.where for site in sites if site.what == "repeats backward" and site.samples > 0}
+    repeats = {site.where for site in sites(measured, "repeats backward") if site.samples > 0}
 
     def in_loop(row: Where) -> bool:
         return row.function == "<module>" or (row.file, row.function) in loops
@@ -175,28 +174,21 @@ def _is_own_work(row: Where) -> bool:
     return not calls_model and row.share >= thresholds.OWN_WORK_AT
 
 
-def _place(where: str) -> tuple[str, int, str]:
-    """File, line and function of "train.py:31 main"."""
-    place, _, function = where.partition(" ")
-    file, _, line = place.rpartition(":")
-    return file, int(line) if line.isdecimal() else 0, function
-
-
 def _loops(measured: Measurements) -> set[tuple[str, str]]:
     """Functions that train, by file and name."""
-    return set(_trains(measured.frames, lambda where: _place(where)[::2]))
+    return set(_trains(measured.frames, lambda where: placed(where)[::2]))
 
 
 def _key(where: str, loops: set[tuple[str, str]]) -> tuple[str, str, int]:
     """What is told as one: a function, or a line of the loop."""
-    file, line, function = _place(where)
+    file, line, function = placed(where)
     return file, function, line if function == "<module>" or (file, function) in loops else 0
 
 
 def _where(measured: Measurements, parts: list[Spent]) -> Where:
     top = max(parts, key=lambda one: one.share)
     share = min(1.0, sum(one.share for one in parts))
-    file, line, function = _place(top.where or "")
+    file, line, function = placed(top.where or "")
     error = round(_error(measured, share), 4)
     return Where(
         file=file,
@@ -353,6 +345,4 @@ def _with_garbage(measured: Measurements, rows: list[Spent]) -> list[Spent]:
 
 def collecting_line(measured: Measurements) -> str | None:
     """The line of the user's that calls `gc.collect` where the stacks found it."""
-    sites = measured.frames.code if measured.frames is not None else []
-    found = [site for site in sites if site.what == COLLECTS and site.samples > 0]
-    return max(found, key=lambda site: site.samples).where if found else None
+    return next((site.where for site in sites(measured, COLLECTS) if site.samples > 0), None)

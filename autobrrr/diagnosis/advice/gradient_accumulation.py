@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from autobrrr.diagnosis.advice.ledger_edits import sites
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.sampled_frames import sites
 from autobrrr.machine.kernel_text import number
 
 BATCH_FLAG = re.compile(

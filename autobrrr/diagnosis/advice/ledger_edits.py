@@ -28,12 +28,13 @@ from autobrrr.diagnosis.ledger import (
 )
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.roofs import op_stem, shapes_of
+from autobrrr.diagnosis.models.sampled_frames import sites
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts, step_shares
 from autobrrr.diagnosis.models.trends import evaluation_share, work_grows
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
 from autobrrr.diagnosis.signals.uneven_steps import uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
-from autobrrr.records import Advice, CodeSite, OpWork
+from autobrrr.records import Advice, OpWork
 
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
 LOOPS, KEPT, UNUSED, REPEATED = "loops", "kept graphs", "unused graphs", "repeats backward"
@@ -59,12 +60,6 @@ def ledger_edits(measured: Measurements) -> list[Advice]:
             removed = None if "removed" not in row else float(str(row["removed"])) * part[1]
             found.append(edit_advice(row, removed, place=part[0], share=of_one(part[1])))
     return found
-
-
-def sites(measured: Measurements, *kinds: str) -> list[CodeSite]:
-    """Places of these kinds in the code that was running, the dearest first."""
-    found = measured.frames.code if measured.frames is not None else []
-    return sorted((site for site in found if site.what in kinds), key=lambda site: -site.samples)
 
 
 def costly_line(measured: Measurements, what: str) -> Found:

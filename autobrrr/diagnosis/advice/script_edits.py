@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
-from autobrrr.diagnosis.advice.ledger_edits import FEWEST_SAMPLES, TORCH_OPTIMIZERS, costly_line, sites
+from autobrrr.diagnosis.advice.ledger_edits import FEWEST_SAMPLES, TORCH_OPTIMIZERS, costly_line
 from autobrrr.diagnosis.advice.written_attention import written_attention
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.sampled_frames import sites
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import of_one

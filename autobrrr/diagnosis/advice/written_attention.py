@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
-from autobrrr.diagnosis.advice.ledger_edits import sites
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.roofs import shapes_of
+from autobrrr.diagnosis.models.sampled_frames import sites
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import of_one, positive
 from autobrrr.records import OpWork, TracedSteps
@@ -55,11 +56,11 @@ def _line(measured: Measurements) -> str | None:
 def _scores(traced: TracedSteps) -> tuple[int, ...] | None:
     """The shape of a softmax whose matrices a product makes and another one takes."""
     forward = [one for one in traced.work if one.phase == "forward"]
-    products = [_shapes(one) for one in forward if ".bmm" in one.op or "baddbmm" in one.op]
+    products = [shapes_of(one) for one in forward if ".bmm" in one.op or "baddbmm" in one.op]
     for one in forward:
         if "softmax" not in one.op or "backward" in one.op:
             continue
-        shape = next(iter(_shapes(one)), ())
+        shape = next(iter(shapes_of(one)), ())
         if len(shape) < 3 or shape[-1] < SHORTEST:
             continue
         flat = (math.prod(shape[:-2]), *shape[-2:])
@@ -81,13 +82,8 @@ def _of_chain(one: OpWork, scores: tuple[int, ...]) -> bool:
     count = math.prod(scores)
     if not any(mark in one.op for mark in CHAIN) or positive(one.kernel_ns) is None:
         return False
-    shapes = _shapes(one)
+    shapes = shapes_of(one)
     made = _product(shapes[-2], shapes[-1]) if len(shapes) >= 2 and "bmm" in one.op else None
     return any(math.prod(shape) == count for shape in shapes) or (
         made is not None and math.prod(made) == count
     )
-
-
-def _shapes(one: OpWork) -> list[tuple[int, ...]]:
-    """`512x768 768x1024` as tuples."""
-    return [tuple(int(side) for side in shape.split("x")) for shape in one.shapes.split() if shape]

@@ -9,14 +9,13 @@ least are dearer in every phase, and are dispatch all the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.sampled_frames import placed
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, overhead_share, step_parts
 from autobrrr.diagnosis.robust_stats import of_one, positive
-from autobrrr.records import FrameCount
 
 SLEEPS_AT = 0.5  # of the looks that could tell
 
@@ -26,7 +25,6 @@ class HeldPhase:
     """Shares are of the step."""
 
     phase: str
-    overhead: float  # in all
     explained: float  # by operators and what dispatching one costs
     operations: float
     where: str | None = None  # "train.py:31 backward"; None: no stack sampled in it
@@ -62,13 +60,15 @@ def held_phase(measured: Measurements) -> HeldPhase | None:
         return None
     frames = measured.frames
     places = [one for one in (frames.places if frames else []) if one.phase == phase and one.samples > 0]
-    function, standing = _busiest_function(places)
-    inside = [one for one in places if _function(one) == function]
+    counted: Counter[tuple[str, ...]] = Counter()
+    for one in places:
+        counted[placed(one.where)[::2]] += one.samples
+    function, standing = max(counted.items(), key=lambda item: item[1], default=((), 0))
+    inside = [one for one in places if placed(one.where)[::2] == function]
     looks = sum(one.stayed for one in inside)
     asleep = sum(one.asleep for one in inside) >= SLEEPS_AT * looks if looks else None
     return HeldPhase(
         phase=phase,
-        overhead=overhead,
         explained=min(overhead, explained),
         operations=sum(operations.values()),
         where=max(inside, key=lambda one: one.samples).where if inside else None,
@@ -76,16 +76,3 @@ def held_phase(measured: Measurements) -> HeldPhase | None:
         samples=frames.samples if frames else 0,
         asleep=asleep,
     )
-
-
-def _function(place: FrameCount) -> tuple[str, str]:
-    """The file and the name of "train.py:31 backward"."""
-    file, _, rest = place.where.partition(":")
-    return file, rest.partition(" ")[2]
-
-
-def _busiest_function(places: Iterable[FrameCount]) -> tuple[tuple[str, str], int]:
-    counted: Counter[tuple[str, str]] = Counter()
-    for place in places:
-        counted[_function(place)] += place.samples
-    return max(counted.items(), key=lambda item: item[1], default=(("", ""), 0))

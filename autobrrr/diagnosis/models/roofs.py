@@ -58,7 +58,6 @@ class Roofs:
     """
 
     ops: tuple[RoofedOp, ...]
-    step_ns: float
     kernels: float  # share of the step in which kernels work, outside the loader
     peaks: MeasuredPeaks | None
     why: str
@@ -111,7 +110,6 @@ def roofs(measured: Measurements) -> Roofs | str:
     crowded = is_oversubscribed(measured)
     return Roofs(
         ops=tuple(_roofed(one, one.kernel_ns / total, peaks, crowded) for one in work),
-        step_ns=trusted.step_ns,
         kernels=trusted.share * everything / (everything + loading) if everything > 0 else trusted.share,
         peaks=peaks,
         why=why,

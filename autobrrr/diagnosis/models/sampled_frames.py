@@ -9,7 +9,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
-from autobrrr.records import FrameCount, FrameSamples, Regime
+from autobrrr.records import CodeSite, FrameCount, FrameSamples, Regime
 
 UNIT = "share of samples"
 
@@ -86,6 +86,19 @@ def feed_standing(measured: Measurements) -> float:
 def in_collective(place: FrameCount) -> int:
     """Samples in which the user's code waits in a collective."""
     return place.samples * place.in_collective
+
+
+def placed(where: str) -> tuple[str, int, str]:
+    """File, line and function of "train.py:31 main"."""
+    place, _, function = where.partition(" ")
+    file, _, line = place.rpartition(":")
+    return file, int(line) if line.isdecimal() else 0, function
+
+
+def sites(measured: Measurements, *kinds: str) -> list[CodeSite]:
+    """Places of these kinds in the code that was running, the dearest first."""
+    found = measured.frames.code if measured.frames is not None else []
+    return sorted((site for site in found if site.what in kinds), key=lambda site: -site.samples)
 
 
 def busiest(frames: FrameSamples | None, counted: Callable[[FrameCount], int]) -> str | None:

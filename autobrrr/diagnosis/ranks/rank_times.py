@@ -5,10 +5,10 @@ In: steps in which collectives were timed. Out: their medians.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median, quantiles
+from statistics import median
 
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.robust_stats import interquartile
 from autobrrr.records import CollectiveWaits, RankTimes
 
 _SIGMA = 1.349  # interquartile range of a normal distribution
@@ -22,7 +22,7 @@ def rank_times(waits: CollectiveWaits | None) -> RankTimes | None:
     if len(waits.exposed_ns) != len(waits.step_ns):
         return None
     own_ns = [step - wait for step, wait in zip(waits.step_ns, waits.exposed_ns, strict=True)]
-    width = max(_middle_half(own_ns), _middle_half(waits.exposed_ns))
+    width = max(interquartile(own_ns) or 0.0, interquartile(waits.exposed_ns) or 0.0)
     return RankTimes(
         steps=len(own_ns),
         step_ns=int(median(waits.step_ns)),
@@ -30,8 +30,3 @@ def rank_times(waits: CollectiveWaits | None) -> RankTimes | None:
         own_ns=int(median(own_ns)),
         error_ns=int(_OF_MEDIAN * width / _SIGMA / len(own_ns) ** 0.5),
     )
-
-
-def _middle_half(values: Sequence[int]) -> float:
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return high - low
