@@ -17,7 +17,6 @@ from .measure.code_sites import attention_in, is_own
 from .measure.stack_sampler import foreign_folders
 from .wire import ring_layout
 
-BACKWARDS = ring_layout.SAMPLED_FIELDS.index("backwards")
 PORTION = 64
 EVEN = 8  # sides that are no multiple of it keep tensor cores from their full rate
 LARGE = 1 << 18  # elements of a weight whose shape is worth a word
@@ -39,7 +38,7 @@ def read_anatomy(loop: TrainLoop) -> dict[str, object]:
             "parameter_bytes": size if optimizers else None,
             "state_bytes": state_size if optimizers else None,
             "model_bytes": _count(_weights(job.roots))[2] if job.roots else None,
-            "backwards_per_step": loop.last_sample[BACKWARDS] if loop.last_sample else None,
+            "backwards_per_step": loop.last_sample[ring_layout.BACKWARDS] if loop.last_sample else None,
             "calls_per_step": loop.quiet.usual,
             "roots": [type(root).__name__ for root in job.roots],
             "compiled": loop.check.compiled(job.roots),

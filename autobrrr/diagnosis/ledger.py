@@ -289,7 +289,7 @@ def _kind(place: FrameCount, work: Mapping[str, str]) -> str:
 def _work(measured: Measurements, phase: str) -> str:
     """Whether operators explain most of a phase; Python does what they do not."""
     if phase not in (*MODEL_PHASES, "other"):
-        return LOADS if phase == "data_wait" else "copy"
+        return LOADS
     held = held_phase(measured)
     if held is not None and held.phase == phase:
         return PYTHON

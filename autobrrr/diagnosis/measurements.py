@@ -38,7 +38,7 @@ R = TypeVar("R")
 Durations = NDArray[np.int64]
 Probing = Literal["on", "off"]  # off: `--no-probe`
 
-PHASE_NAMES = ("data_wait", "host_to_device", "forward", "backward", "optimizer")
+PHASE_NAMES = ("data_wait", "forward", "backward", "optimizer")
 NO_STEPS: Durations = np.empty(0, dtype=np.int64)
 MOSTLY = 0.9  # of the sampled steps in which a phase was measured
 NOT_SEEN: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)

@@ -35,7 +35,6 @@ FEWEST_SAMPLES = 10  # in each window
 LEAST_SEEN = 0.2
 ALPHA = 0.01  # of the first look; of each further one half as much as of the one before
 CLEAR = 0.25  # of what a step has become longer, a phase or a place must explain
-STACK_PHASE = {"host_to_device": "other"}  # a stack does not show it
 PLACE = re.compile(r"(?P<file>[^:]*):(?P<line>\d+)(?P<function>.*)")
 
 
@@ -73,7 +72,7 @@ class Window:
             return {}
         found: Counter[str] = Counter()
         for each in self.frames.places:
-            if each.phase == STACK_PHASE.get(phase, phase):
+            if each.phase == phase:
                 found[_without_line(each.where)] += each.samples
         return {name: count / self.frames.samples for name, count in found.items()}
 

@@ -429,7 +429,7 @@ class TrainLoop:
         self._pages.write_sampled(self.hot.seq, fields)
         self.sampled_steps += 1
         self._sampled = False
-        forward_ns, backwards = fields[2], fields[5]
+        forward_ns, backwards = fields[ring_layout.FORWARD_NS], fields[ring_layout.BACKWARDS]
         self.last_phases, self.last_sample = self._sampling.by_name, fields
         if backwards:
             lives = forward_ns < 0 and bool(self.job.roots)  # a root that can't be timed

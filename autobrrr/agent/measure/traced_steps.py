@@ -43,7 +43,6 @@ QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
 # Timing floors leaves caches cold and threads asleep for one step: it is left out. Plain ones cost nothing.
 SHORT_STEPS = ("timed", "unlike", "phases", "plain", "plain", "plain")
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
-_SAMPLES = 7  # among the fields of a sampled step
 
 
 class TraceTask:
@@ -220,7 +219,7 @@ class TraceTask:
             self._emit(abstained(why))
             return
         fields = self._loop.last_sample
-        samples = fields[_SAMPLES] if fields else -1
+        samples = fields[ring_layout.SAMPLES] if fields else -1
         told = {
             "batch": samples if samples > 0 else None,
             "probe": self._probe,

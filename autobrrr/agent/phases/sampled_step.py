@@ -175,7 +175,6 @@ class Sampling:
         loss, phases.loss = phases.loss, None
         return (
             data_wait,
-            -1,
             forward if forward_measured else -1,
             backward,
             optimizer if optimizer_measured else -1,

@@ -14,15 +14,14 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"ABRRRING"
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 HEADER_BYTES = 4096
 HEADER = struct.Struct("@8sIIII")  # magic, layout version, record bytes, capacity, pid
 CAPACITY = 8192
 
 SAMPLED_FIELDS = (
     "data_wait_ns",
-    "host_to_device_ns",  # -1: not measured
-    "forward_ns",
+    "forward_ns",  # -1: not measured
     "backward_ns",
     "optimizer_ns",  # with zero_grad
     "backwards",  # outermost backward calls in the step
@@ -35,6 +34,7 @@ SAMPLED_FIELDS = (
     "loss_finite",  # 1 yes, 0 no, -1: not known
     "tokens",  # over all batches of the step, padding too, by their shape; -1: not known
 )
+FORWARD_NS, BACKWARDS, SAMPLES = map(SAMPLED_FIELDS.index, ("forward_ns", "backwards", "samples"))
 TAIL_FIELDS = (
     "start_ns",  # time.perf_counter_ns when the agent handed the thread back to training
     "end_ns",  # when the hook on the anchor optimizer noted the time

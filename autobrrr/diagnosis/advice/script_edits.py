@@ -73,8 +73,7 @@ def _blocking_copy(measured: Measurements) -> str | None:
     places = sites(measured, "copies")
     if not measured.on_device or not places:
         return None
-    parts = step_parts(measured)
-    spent = max(0.0 if parts is None else parts.phase.get("host_to_device", 0.0), _share(measured, places[0]))
+    spent = _share(measured, places[0])
     if spent < NOTICEABLE:
         return None
     return (

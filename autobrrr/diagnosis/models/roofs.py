@@ -98,9 +98,7 @@ def roofs(measured: Measurements) -> Roofs | str:
     work = [one for one in traced.work if positive(one.kernel_ns)]
     if not work:
         return "the shapes of its operators were not read"
-    loading = sum(
-        positive(traced.kernel_by_phase_ns.get(name)) or 0.0 for name in ("data_wait", "host_to_device")
-    )
+    loading = positive(traced.kernel_by_phase_ns.get("data_wait")) or 0.0
     everything = sum(ns for ns in map(positive, traced.kernel_by_phase_ns.values()) if ns) - loading
     listed = sum(one.kernel_ns for one in work)
     # The table and the phases are means over the same steps; the larger holds all that is listed. Of steps

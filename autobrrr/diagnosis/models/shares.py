@@ -26,7 +26,7 @@ from autobrrr.diagnosis.robust_stats import positive, share_of, unit_share
 from autobrrr.records import Phases, Shares
 
 MODEL_PHASES = ("forward", "backward", "optimizer")
-PHASES = ("data_wait", "host_to_device", *MODEL_PHASES, "other")
+PHASES = ("data_wait", *MODEL_PHASES, "other")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +81,7 @@ def step_shares(measured: Measurements) -> Shares:
     found: dict[str, float] = {}
     if "data_wait" in parts.phase:
         loading = parts.phase["data_wait"] - exposed_by_phase(measured).get("data_wait", 0.0)
-        found["input"] = (
-            max(0.0, loading) + parts.phase.get("host_to_device", 0.0) + fed_share(measured, parts)
-        )
+        found["input"] = max(0.0, loading) + fed_share(measured, parts)
     waits = exposed_share(measured)
     if waits is not None:
         found["communication"] = waits
@@ -225,7 +223,7 @@ def _kernel_shares(measured: Measurements, parts: StepParts) -> dict[str, float]
     work = kernel_work(measured.traced)
     if parts.kernels is None or not isinstance(work, KernelWork):
         return {}
-    loading = parts.kernels.get("data_wait", 0.0) + parts.kernels.get("host_to_device", 0.0)
+    loading = parts.kernels.get("data_wait", 0.0)
     kernels = sum(parts.kernels.values()) - loading
     under = roofs(measured)
     if isinstance(under, Roofs) and under.kernels > 0:

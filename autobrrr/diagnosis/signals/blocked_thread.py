@@ -15,7 +15,7 @@ from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
 
 NAME = "blocked_thread"
 UNIT = "share of step"
-OWN_PHASES = ("data_wait", "host_to_device", "other")
+OWN_PHASES = ("data_wait", "other")
 
 
 def blocked_thread(measured: Measurements) -> Reading:

@@ -25,7 +25,7 @@ def loader_wait(measured: Measurements) -> Reading:
     if parts is None or "data_wait" not in parts.phase:
         return abstention(NAME, UNIT, "the wait for data was not measured")
     fed = fed_share(measured, parts)
-    share = min(1.0, parts.phase["data_wait"] + parts.phase.get("host_to_device", 0.0) + fed)
+    share = min(1.0, parts.phase["data_wait"] + fed)
     if parts.steps < thresholds.SAMPLED_STEPS:
         return abstention(NAME, UNIT, f"{parts.steps} of {thresholds.SAMPLED_STEPS} sampled steps", share)
     error = _error(measured)

@@ -87,7 +87,7 @@ class TrialSteps:
         seen = self._sampled[self._sampled["start_ns"] >= start_ns]
         if not len(seen):
             return {}, {}
-        names = ("data_wait", "host_to_device", "forward", "backward", "optimizer")
+        names = ("data_wait", "forward", "backward", "optimizer")
         spent = {name: np.maximum(seen[f"{name}_ns"], 0) for name in names}
         spent["other"] = np.maximum(seen["end_ns"] - seen["start_ns"] - sum(spent.values()), 0)
         return (

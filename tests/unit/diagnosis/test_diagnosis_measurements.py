@@ -22,12 +22,12 @@ def test_phases_have_means_errors_and_a_rest() -> None:
 
 def test_a_field_that_was_not_measured_is_none_and_not_minus_one() -> None:
     columns = {
-        "host_to_device_ns": np.array([-1, -1], np.int64),
+        "backward_ns": np.array([-1, -1], np.int64),
         "forward_ns": np.array([-1, 50], np.int64),
         "samples": np.array([-1, -1], np.int64),
     }
     found = phase_figures(np.array([100, 100], np.int64), columns)
-    assert (found.mean.host_to_device, found.mean.forward, found.mean.other) == (None, None, None)
+    assert (found.mean.backward, found.mean.forward, found.mean.other) == (None, None, None)
     assert (found.batch, found.minor_faults) == (None, None)
 
 

@@ -295,7 +295,7 @@ def test_each_model_that_a_job_trains_one_after_the_other_is_found_and_timed(loo
     found = []
     for _ in range(2 * FOLDS):
         model = trained(loop)
-        found.append((loop.job.roots == [model], loop.last_sample[2] > 0))
+        found.append((loop.job.roots == [model], loop.last_sample[1] > 0))
         del model  # before the next is made
     assert found == [(True, True)] * len(found)
 

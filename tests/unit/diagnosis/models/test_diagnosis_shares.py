@@ -86,11 +86,6 @@ def test_kernels_of_the_loader_itself_are_input_and_never_split_as_the_models() 
     assert sum(measured_shares(found).values()) == pytest.approx(1)
 
 
-def test_copies_to_the_device_count_as_input() -> None:
-    shares = SHARES | {"host_to_device": 0.15, "other": 0.0}
-    assert step_shares(measured(shares=shares)).input == pytest.approx(0.25 / 1.05, abs=0.02)
-
-
 def test_phases_are_shown_from_sampled_steps_else_from_the_trace() -> None:
     trace = traced(10 * MS, SHARES)
     assert shown_phases(measured(10 * MS, SHARES, trace=trace)).forward == pytest.approx(3 * MS, rel=0.01)
