@@ -1,20 +1,15 @@
-"""On which device the parameters are, and that device's clock: events with a time, and a stream for them.
+"""On which device the parameters are: that on which steps are computed.
 
-In: the job's optimizers and roots, torch. Out: the device that steps are computed on; a source of its events,
-or None where torch has none for it. Reads a few parameters of each group; asks nothing of a device.
+In: the job's optimizers and roots. Reads a few parameters of each group; asks nothing of a device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from itertools import islice
-from types import ModuleType
 from typing import Protocol
 
 from .dispatch_modes import unseen
-from .graph_capture import capturing
 from .live_job import Job
 from .torch_types import Device
 
@@ -29,23 +24,6 @@ class TimedEvent(Protocol):
     def elapsed_time(self, end: TimedEvent) -> float: ...
 
 
-@dataclass(frozen=True)
-class EventSource:
-    """Events of one device.
-
-    Attributes:
-        make: A new event with a time.
-        stream: The stream that is current now, on this thread.
-        capturing: The job captures a graph: no event may be made, recorded or asked.
-        synchronise: Wait until the device has done all that is queued. In a user's job only for a replay.
-    """
-
-    make: Callable[[], TimedEvent]
-    stream: Callable[[], object]
-    capturing: Callable[[], bool]
-    synchronise: Callable[[], None]
-
-
 def parameter_device(job: Job) -> Device | None:
     """The device of any parameter that is not on the CPU, else the CPU; None while no parameter is seen."""
     found: Device | None = None
@@ -58,19 +36,6 @@ def parameter_device(job: Job) -> Device | None:
                 return device
             found = device
     return found
-
-
-def event_source(torch: ModuleType, device: Device) -> EventSource | None:
-    """Where the events of a CUDA device come from; None for others."""
-    if device.type != "cuda":
-        return None
-    cuda = torch.cuda
-    return EventSource(
-        make=lambda: cuda.Event(enable_timing=True),
-        stream=lambda: cuda.current_stream(device),
-        capturing=partial(capturing, torch),
-        synchronise=lambda: cuda.synchronize(device),
-    )
 
 
 def _some_parameters(job: Job) -> Iterator[object]:

@@ -14,9 +14,11 @@ from collections import deque
 from collections.abc import Callable
 from time import thread_time_ns
 from types import ModuleType
+from typing import cast
 
+from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import Ours
-from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
+from ..live_torch.parameter_device import TimedEvent
 from ..live_torch.torch_types import Device
 from ..wire import ring_layout
 
@@ -57,8 +59,7 @@ class DeviceStamps:
         self._stamped = 0
         self._torch, self._write, self._cpu_clock = torch, write, cpu_clock
         self._ours = Ours(RuntimeError, AttributeError, TypeError, ValueError, told=self._fail)
-        self._source: EventSource | None = None
-        self._source_of: Device | None = None
+        self._events_of: Device | None = None  # whose events are in use
         self._cadence = 1, 0, 0  # so many steps, of them stamped, from which one on
         self._free: list[TimedEvent] = []
         self._made = 0
@@ -88,11 +89,10 @@ class DeviceStamps:
     def settle(self, seq: int) -> None:
         """Whether the step that begins now is stamped. After `ended`, before `begin`."""
         device, (every, steps, begins) = self.device, self._cadence
-        if device != self._source_of:
+        if device != self._events_of:
             self._forget_events()
-            self._source_of = device
-            self._source = None if device is None else event_source(self._torch, device)
-            if device is not None and self._source is None:
+            self._events_of = device
+            if device is not None and device.type != "cuda":
                 self.fault = f"torch has no events with a time for {device.type}"
         self.active = device is not None and self.fault is None and (seq - begins) % every < steps
 
@@ -124,7 +124,7 @@ class DeviceStamps:
         if not awaited:
             return
         with self._ours:
-            if self.fault is None and self._source is not None and self._source.capturing():
+            if self.fault is None and capturing(self._torch):
                 return
             while awaited:
                 seq, begin, end, both, flags = awaited[0]
@@ -150,13 +150,12 @@ class DeviceStamps:
         Returns:
             Whether there is a device to wait for.
         """
-        source = self._source
-        if source is None or self.fault is not None:
+        if self._events_of is None or self.fault is not None:
             return False
         with self._ours:
-            if source.capturing():
+            if capturing(self._torch):
                 return False
-            source.synchronise()
+            self._torch.cuda.synchronize(self._events_of)
             self.collect()
             return True
         return False
@@ -166,7 +165,7 @@ class DeviceStamps:
         self.fault = self.fault or "the agent has left"
         self.collect()
         self._forget_events()
-        self.active, self.device, self._source = False, None, None
+        self.active, self.device, self._events_of = False, None, None
 
     def drop(self) -> None:
         """In a forked child: its events can't be touched, not even given back."""
@@ -181,11 +180,10 @@ class DeviceStamps:
         self._begun = self._marked = None
 
     def _record(self, event: TimedEvent | None) -> TimedEvent | None:
-        source = self._source
-        if source is None or self.fault is not None:
+        if self._events_of is None or self.fault is not None:
             return None
         with self._ours:
-            if source.capturing():
+            if capturing(self._torch):
                 return None
             # The step began there, so the device has at least one whole step before it.
             ahead = self._begun is not None and not self._begun.query()
@@ -194,11 +192,11 @@ class DeviceStamps:
                 if self._free:
                     event = self._free.pop()
                 elif self._made < MOST_EVENTS:
-                    event = source.make()
+                    event = cast(TimedEvent, self._torch.cuda.Event(enable_timing=True))
                     self._made += 1
                 else:
                     return None
-            event.record(source.stream())
+            event.record(self._torch.cuda.current_stream(self._events_of))
             return event
         return None
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 
-from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
-from ..live_torch.torch_types import Abstain
+from ..live_torch.graph_capture import capturing
+from ..live_torch.parameter_device import TimedEvent
+from ..live_torch.torch_types import Abstain, Device
 from ..loop.device_stamps import MS_NS
 from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
@@ -48,7 +49,7 @@ class HostSlackTask:
 
     def __init__(self, loop: TrainLoop, emit: Emit, clock: Callable[[], int] = perf_counter_ns) -> None:
         self._loop, self._emit, self._clock = loop, emit, clock
-        self._source: EventSource | None = None
+        self._device: Device | None = None
         self._hold_ns = 0
         self._left = list(HOLDS)
         self._running: HeldStep | None = None  # of the step that has begun
@@ -60,10 +61,9 @@ class HostSlackTask:
     def at_boundary(self, boundary: Boundary) -> bool:
         """One step further."""
         self._loop.hooks.before_backward = None
-        if self._source is None:
-            self._begin(boundary)
-        source = self._source
-        if source is None or source.capturing():
+        if self._device is None:
+            self._begin()
+        if capturing(self._loop.torch):
             raise Abstain("the job captures a CUDA graph")
         if self._left or self._running is not None:
             self._take(boundary)
@@ -81,13 +81,12 @@ class HostSlackTask:
         self._loop.stamps.kept = None
         self._running = None
 
-    def _begin(self, boundary: Boundary) -> None:
+    def _begin(self) -> None:
         loop = self._loop
-        device = loop.stamps.device
+        device = self._device = loop.stamps.device
         if device is None or loop.stamps.fault is not None:
             raise Abstain(loop.stamps.fault or "the parameters are on the CPU")
-        self._source = event_source(loop.torch, device)
-        if self._source is None:
+        if device.type != "cuda":
             raise Abstain(f"torch has no events with a time for {device.type}")
         self._hold_ns = min(MOST_NS, max(LEAST_NS, loop.step_ns // SHARE))
         loop.stamps.kept = {}
@@ -130,10 +129,11 @@ class HostSlackTask:
 
     def _keep_busy(self, hold: HeldStep) -> None:
         self._loop.hooks.before_backward = None
-        source = self._source
-        if source is None or source.capturing():
+        if capturing(self._loop.torch):
             return
-        stream, before, after = source.stream(), source.make(), source.make()
+        cuda = self._loop.torch.cuda
+        stream = cuda.current_stream(self._device)
+        before, after = (cuda.Event(enable_timing=True) for _ in range(2))
         before.record(stream)
         began = self._clock()
         while (held := self._clock() - began) < self._hold_ns:
