@@ -24,7 +24,7 @@ from time import perf_counter_ns
 from types import ModuleType
 
 from .live_torch.compiled_code import CompiledCheck
-from .live_torch.dispatch_modes import NO_BACKWARD, running_backward
+from .live_torch.dispatch_modes import within_backward
 from .live_torch.job_signals import Ours
 from .live_torch.live_job import Job
 from .live_torch.loader_epochs import EPOCHS
@@ -82,7 +82,7 @@ class RecipeStartup:
     def _tap(self, original: Callable[..., object]) -> Callable[[object], None]:
         def after_update(self_: object) -> None:
             now = perf_counter_ns()
-            within = running_backward(self._torch) != NO_BACKWARD  # its end is that of the step
+            within = within_backward(self._torch)  # its end is that of the step
             if not within and (get_ident() == self._owner or not self._owner):
                 ended = self._pattern.fire(id(self_))
                 if ended and self._last_ns:

@@ -23,7 +23,7 @@ from ..job_facts import own_files
 from ..live_torch.compiled_code import frames_begun
 from ..live_torch.dispatch_modes import Operator, dispatch_mode
 from ..live_torch.job_signals import Ours
-from ..live_torch.patches import first, patched
+from ..live_torch.patches import around, patched
 from ..loop.root_modules import make_hook
 from ..phases.batch_shapes import batch_size, token_count
 from . import op_flops, tensor_digests
@@ -103,13 +103,13 @@ class WorkAudit:
             (sys.modules.get("numpy.random"), "seed"),
         ):
             spoken = f"{getattr(owner, '__name__', '')}.seed"
-            patched(owner, name, first(functools.partial(self._seeded, spoken)))
-        patched(torch, "save", first(self._saved))
+            patched(owner, name, around(functools.partial(self._seeded, spoken)))
+        patched(torch, "save", around(self._saved))
         for name in ("trace", "trace_module"):
-            patched(torch.jit, name, first(self._compiled))
+            patched(torch.jit, name, around(self._compiled))
         for name in ("backward", "grad"):
             patched(torch.autograd, name, self._backward)
-        patched(torch.utils.data.DataLoader, "__iter__", first(self._loads))
+        patched(torch.utils.data.DataLoader, "__iter__", around(self._loads))
         modules = torch.nn.modules.module
         compiler = getattr(torch, "compiler", None)
         modules.register_module_forward_pre_hook(make_hook(compiler, self._enter))

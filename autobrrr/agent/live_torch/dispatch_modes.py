@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
 
-NO_BACKWARD = -1
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
 
@@ -22,10 +21,10 @@ def dispatch_mode(torch: ModuleType, handler: Handler) -> AbstractContextManager
     return _mode_class(torch)(handler)
 
 
-def running_backward(torch: ModuleType) -> int:
-    """The number of the backward that runs on this thread, one of autograd's own too; or `NO_BACKWARD`."""
+def within_backward(torch: ModuleType) -> bool:
+    """Whether a backward runs on this thread, one of autograd's own too."""
     number: Callable[[], int] | None = getattr(getattr(torch, "_C", None), "_current_graph_task_id", None)
-    return NO_BACKWARD if number is None else number()
+    return number is not None and number() != -1
 
 
 def unseen() -> AbstractContextManager[object]:

@@ -7,11 +7,9 @@ capture, and the job raises.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from types import ModuleType
 
-from .patches import Patch, first, patched
+from .patches import Patch, around, patched
 
 _under_way: set[int] = set()  # graphs, by id
 
@@ -28,16 +26,6 @@ def watch_captures(torch: ModuleType) -> list[Patch]:
     """Begin to note captures."""
     _under_way.clear()
     graph = getattr(torch.cuda, "CUDAGraph", None)
-    noted = first(lambda graph, *_, **__: _under_way.add(id(graph)))
-    return [*patched(graph, "capture_begin", noted), *patched(graph, "capture_end", _ended)]
-
-
-def _ended(original: Callable[[object], object]) -> Callable[[object], object]:
-    @functools.wraps(original)
-    def capture_end(self: object) -> object:
-        try:
-            return original(self)
-        finally:
-            _under_way.discard(id(self))
-
-    return capture_end
+    begins = around(lambda graph, *_, **__: _under_way.add(id(graph)))
+    ended = around(after=lambda graph: _under_way.discard(id(graph)))
+    return [*patched(graph, "capture_begin", begins), *patched(graph, "capture_end", ended)]

@@ -61,14 +61,20 @@ def take_off_all(patches: list[Patch]) -> list[str]:
     return left
 
 
-def first(do: Callable[..., object]) -> Build:
-    """What builds a replacement that calls `do` as it was called, then what stood there."""
+def around(
+    before: Callable[..., object] = lambda *_, **__: None, after: Callable[..., object] | None = None
+) -> Build:
+    """Builds a replacement that calls `before`, what stood there and, always, `after` as it was called."""
 
     def build(original: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(original)
         def call(*args: object, **kwargs: object) -> object:
-            do(*args, **kwargs)
-            return original(*args, **kwargs)
+            before(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if after is not None:
+                    after(*args, **kwargs)
 
         return call
 

@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 
 from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
-from ..live_torch.patches import Patch, first, patched, take_off_all
+from ..live_torch.patches import Patch, around, patched, take_off_all
 
 TRIES = 6  # steps without a root call until the search ends
 SEARCHES = 3  # the loop may come to call other modules
@@ -83,9 +83,9 @@ class RootModules:
         self._codes = (call.__code__,)
         self._hooks = hooks
         torch = self._job.torch
-        self._patches += patched(torch, "compile", first(self._before_compile))
+        self._patches += patched(torch, "compile", around(self._before_compile))
         # A strict export can't be made under a global hook.
-        self._patches += patched(getattr(torch, "export", None), "export", first(self._before_compile))
+        self._patches += patched(getattr(torch, "export", None), "export", around(self._before_compile))
         # Not kept here: a search that is over must not wait for a collection.
         hooks[self._key] = make_hook(getattr(torch, "compiler", None), self._called)
         return True

@@ -18,10 +18,11 @@ from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 
+from ..live_torch.dispatch_modes import within_backward
 from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
 from ..live_torch.module_call_slot import Watch, unwatch, watch
-from ..live_torch.patches import Build, Patch, first, patched, take_off_all
+from ..live_torch.patches import Build, Patch, around, patched, take_off_all
 from ..phases.phase_hooks import loader_iterator_class
 from ..wire import ring_layout
 from .root_modules import TRACED, RootModules
@@ -134,13 +135,13 @@ class FallbackMarks:
     def put_on_backward(self) -> None:
         """Watch backward: from the beginning, until an optimizer has fired."""
         autograd = getattr(self._torch, "autograd", None)
-        self._watch("backward", autograd, "backward", lambda f: outermost(f, lambda: self._mark("backward")))
+        self._watch("backward", autograd, "backward", around(after=self._backward_ends))
 
     def put_on_rest(self, *, compiled: bool) -> None:
         """Watch the others too; modules only where nothing is compiled. Called until one marks the steps."""
         cuda = getattr(self._torch, "cuda", None)
-        self._watch("replay", getattr(cuda, "CUDAGraph", None), "replay", first(self._before_replay))
-        self._watch("loader", loader_iterator_class(), "__next__", first(lambda *_: self._mark("loader")))
+        self._watch("replay", getattr(cuda, "CUDAGraph", None), "replay", around(self._before_replay))
+        self._watch("loader", loader_iterator_class(), "__next__", around(lambda *_: self._mark("loader")))
         if self._job.roots:
             self._roots.stop()
         self._compiles |= compiled or self._roots.compiles
@@ -149,7 +150,7 @@ class FallbackMarks:
         elif not self._job.roots:
             self._roots.put_on(compiled=False)
         elif not self._watches:
-            self._watch("forward", self._torch, "compile", first(self._before_compile))
+            self._watch("forward", self._torch, "compile", around(self._before_compile))
             self._watches += [watch(root, None, lambda *_: self._mark("forward")) for root in self._job.roots]
 
     def _watch(self, source: str, owner: object, name: str, build: Build) -> None:
@@ -186,6 +187,10 @@ class FallbackMarks:
         self._seen[source] += 1
         self._event(source, get_ident())
 
+    def _backward_ends(self, *_: object, **__: object) -> None:
+        if not within_backward(self._torch):  # one within another is a part of it
+            self._mark("backward")
+
     def _before_replay(self, graph: object, *_: object, **__: object) -> None:
         """Of several graphs in a step, the first that was seen begins it."""
         self._others = 0 if id(graph) == self._graph else self._others + 1
@@ -197,20 +202,3 @@ class FallbackMarks:
     def _before_compile(self, *_: object, **__: object) -> None:
         self._compiles = True
         self._leave_modules()
-
-
-def outermost(original: AnyCall, ended: Callable[[], None]) -> AnyCall:
-    """`torch.autograd.backward` that tells when it has ended, not of one within another."""
-    inside = [0]
-
-    @functools.wraps(original)
-    def backward(*args: object, **kwargs: object) -> object:
-        inside[0] += 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            inside[0] -= 1
-            if not inside[0]:
-                ended()
-
-    return backward

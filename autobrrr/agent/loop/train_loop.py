@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
-from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
+from ..live_torch.dispatch_modes import within_backward
 from ..live_torch.graph_capture import capturing, watch_captures
 from ..live_torch.job_signals import raised_by_handler
 from ..live_torch.live_job import Job
@@ -138,8 +138,8 @@ class TrainLoop:
             hot.times.append(now)
             self.stamps.passed(hot.steps - 1)
             return
-        if self._within_backward():
-            return  # a part of the update: the end of the backward may mark the step
+        if within_backward(self.torch):
+            return  # it steps in a hook, a part of the update: the end of the backward may mark the step
         if not hot.live:
             self._last_will()
             return
@@ -154,7 +154,7 @@ class TrainLoop:
 
     def skipped(self, optimizer: object) -> None:
         """A GradScaler held the update back: the step has ended all the same."""
-        if (id(optimizer) != self.hot.anchor and len(self.job.optimizers) > 1) or self._within_backward():
+        if (id(optimizer) != self.hot.anchor and len(self.job.optimizers) > 1) or within_backward(self.torch):
             return
         self._enter(self._update_skipped)
 
@@ -462,10 +462,6 @@ class TrainLoop:
         # While root modules are looked for, a burst would miss their forward.
         if self.measuring.task is None and not self.roots.searching and not self.steps.settling:
             boundary.sample = boundary.sample or self.bursts.wants(boundary.seq, self.step_ns)
-
-    def _within_backward(self) -> bool:
-        """An optimizer that steps in a hook of the backward: autograd has work under way on this thread."""
-        return running_backward(self.torch) != NO_BACKWARD
 
     def _held_back(self) -> bool:
         """What is due waits for the end of a capture: within one it would fail, and the job with it."""

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from ..live_torch.job_signals import ANY
-from ..live_torch.patches import Patch, first, patched, take_off_all
+from ..live_torch.patches import Patch, around, patched, take_off_all
 from ..live_torch.torch_types import Abstain
 from ..wire.recording import COLLATING
 
@@ -59,9 +59,9 @@ class StepWatch:
         self._witnesses = [
             patch
             for module, name in _ENABLING
-            for patch in patched(sys.modules.get(f"torch.autograd.{module}"), name, first(self._make_room))
+            for patch in patched(sys.modules.get(f"torch.autograd.{module}"), name, around(self._make_room))
         ]
-        self._witnesses += patched(os, "fork", first(self._give_way))
+        self._witnesses += patched(os, "fork", around(self._give_way))
         try:
             self._end = start()
         except (AttributeError, RuntimeError, TypeError) as error:

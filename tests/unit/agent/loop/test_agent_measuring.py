@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.patches import Patch, first, patched, take_off_all
+from autobrrr.agent.live_torch.patches import Patch, around, patched, take_off_all
 from autobrrr.agent.loop.own_cost import cost_of
 from autobrrr.agent.loop.step_pattern import Pattern
 from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
@@ -157,7 +157,7 @@ class Witnesses:
         self.cancel()
         if self._loop.roots.searching:
             return False
-        self._on += patched(torch, "compile", first(lambda *_, **__: None))
+        self._on += patched(torch, "compile", around(lambda *_, **__: None))
         self._loop.roots.begin(get_ident())
         return True
 
