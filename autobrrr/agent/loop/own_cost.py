@@ -66,12 +66,10 @@ def calibrate(torch: ModuleType) -> tuple[int, int]:
 
 
 def cost_of(loop: TrainLoop) -> dict[str, object]:
-    """The payload of `cost`."""
+    """The payload of `cost`, once a step has ended."""
     steps, measuring = loop.hot.steps, loop.measuring
-    whole = None
-    if steps:
-        boundary_ns = max(0, loop.boundary_ns - measuring.cpu_ns + loop.stamps.spent_ns)
-        whole = loop.hot.hook_ns + (loop.bursts.cost_ns * loop.sampled_steps + boundary_ns) / steps
+    boundary_ns = max(0, loop.boundary_ns - measuring.cpu_ns + loop.stamps.spent_ns)
+    whole = loop.hot.hook_ns + (loop.bursts.cost_ns * loop.sampled_steps + boundary_ns) / steps
     return {"ns_per_step": whole, "one_off_ns": measuring.taken_ns}
 
 

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
 from . import batch_shapes
-from .phase_clock import PhaseClock
+from .phase_clock import DATA_WAIT, PhaseClock
 
 
 class LoaderWatch:
@@ -92,12 +92,12 @@ def make_next(
         known = phases.samples >= 0  # before: transforms that are modules show one sample, not the batch
         with ours:
             watch.found(self)
-            phases.load_enter(perf_counter_ns())
+            phases.aside_enter(DATA_WAIT, perf_counter_ns())
         try:
             batch = original(self)
         finally:
             with ours:
-                phases.load_exit(perf_counter_ns())
+                phases.aside_exit(DATA_WAIT, perf_counter_ns())
         with ours:
             if not known:
                 phases.samples = batch_shapes.batch_size(batch)

@@ -38,8 +38,7 @@ class PhaseClock:
         self._now = OTHER
         self._since = now
         self._depth = 0
-        self._loads = 0
-        self._zeros = 0
+        self._aside = [0] * 5  # by phase: how deep in what is told as that whatever it lies in
         self._saved = OTHER
         self._updating = False
         self._roots: list[int] = []
@@ -65,7 +64,7 @@ class PhaseClock:
     @property
     def loading(self) -> bool:
         """A batch is being loaded at this moment."""
-        return bool(self._loads)
+        return self._aside[DATA_WAIT] > 0
 
     @property
     def tokens(self) -> int:
@@ -74,12 +73,12 @@ class PhaseClock:
 
     def tokens_loaded(self, count: int) -> None:
         """A batch with so many tokens has come from a loader; -1: not known. One in it counts not."""
-        if not self._loads:
+        if not self._aside[DATA_WAIT]:
             self._tokens_loaded += max(0, count)
 
     def wants_tokens(self, root: int, *, grad: bool) -> bool:
         """Whether the tokens of a call that begins are to be counted: training, of one root, from outside."""
-        if not grad or self.backward_depth or self._depth or self._loads:
+        if not grad or self.backward_depth or self._depth or self._aside[DATA_WAIT]:
             return False
         return self._tokens_of[0] in (0, root)
 
@@ -97,7 +96,7 @@ class PhaseClock:
 
     def root_enter(self, root: int, now: int, *, grad: bool) -> None:
         """A root module's forward is entered."""
-        if self.backward_depth or self._loads:
+        if self.backward_depth or self._aside[DATA_WAIT]:
             return  # activation checkpointing computes forward again: that is backward
         self._depth += 1
         if self._depth > 1:
@@ -110,7 +109,7 @@ class PhaseClock:
 
     def root_exit(self, now: int, *, grad: bool) -> None:
         """A root module's forward is left."""
-        if self.backward_depth or self._loads or not self._depth:
+        if self.backward_depth or self._aside[DATA_WAIT] or not self._depth:
             return
         self._depth -= 1
         if not self._depth:
@@ -134,18 +133,18 @@ class PhaseClock:
             self.backwards += 1
             self._to(OPTIMIZER if self._updating else OTHER, now)
 
-    def load_enter(self, now: int) -> None:
-        """The next batch is asked for."""
-        self._loads += 1
-        if self._loads == 1:
+    def aside_enter(self, phase: int, now: int) -> None:
+        """The next batch is asked for (`DATA_WAIT`), or gradients are being cleared (`OPTIMIZER`)."""
+        self._aside[phase] += 1
+        if self._aside[phase] == 1:
             self._saved = self._now
-            self._to(DATA_WAIT, now)
+            self._to(phase, now)
 
-    def load_exit(self, now: int) -> None:
-        """The next batch is there."""
-        if self._loads:
-            self._loads -= 1
-            if not self._loads:
+    def aside_exit(self, phase: int, now: int) -> None:
+        """The batch is there, the gradients are cleared: what ran before goes on."""
+        if self._aside[phase]:
+            self._aside[phase] -= 1
+            if not self._aside[phase]:
                 self._to(self._saved, now)
 
     def update_enter(self, now: int) -> None:
@@ -162,20 +161,6 @@ class PhaseClock:
         self._decide(OTHER, OPTIMIZER)
         self._updating = False
         self.fires += 1
-
-    def zero_enter(self, now: int) -> None:
-        """Gradients are being cleared."""
-        self._zeros += 1
-        if self._zeros == 1:
-            self._saved = self._now
-            self._to(OPTIMIZER, now)
-
-    def zero_exit(self, now: int) -> None:
-        """Gradients are cleared."""
-        if self._zeros:
-            self._zeros -= 1
-            if not self._zeros:
-                self._to(self._saved, now)
 
     def _to(self, phase: int, now: int) -> None:
         if self.traced:

@@ -20,7 +20,7 @@ from ..live_torch.module_call_slot import Watch, unwatch, watch
 from ..live_torch.patches import Patch, patched, prepared, take_off_all
 from . import batch_shapes
 from .loader_watch import LoaderWatch, make_next
-from .phase_clock import PhaseClock
+from .phase_clock import OPTIMIZER, PhaseClock
 
 Fail = Callable[[BaseException], None]
 AnyCall = Callable[..., object]
@@ -143,7 +143,7 @@ class PhaseHooks:
 
 def make_backward(original: AnyCall, phases: PhaseClock, ours: Ours, door: Callable[[], None]) -> AnyCall:
     """`torch.autograd.backward`, timed; the loss is looked at when the step ends."""
-    timed = _timed(original, phases, ours, (phases.backward_enter, phases.backward_exit))
+    timed = _timed(original, phases, ours, phases.backward_enter, phases.backward_exit)
 
     @functools.wraps(original)
     def backward(*args: object, **kwargs: object) -> object:
@@ -158,17 +158,17 @@ def make_backward(original: AnyCall, phases: PhaseClock, ours: Ours, door: Calla
 
 def make_zero_grad(original: AnyCall, phases: PhaseClock, ours: Ours) -> AnyCall:
     """`Optimizer.zero_grad`, timed."""
-    return _timed(original, phases, ours, (phases.zero_enter, phases.zero_exit))
+    marks = (functools.partial(mark, OPTIMIZER) for mark in (phases.aside_enter, phases.aside_exit))
+    return _timed(original, phases, ours, *marks)
 
 
 def _timed(
     original: AnyCall,
     phases: PhaseClock,
     ours: Ours,
-    marks: tuple[Callable[[int], object], Callable[[int], object]],
+    enter: Callable[[int], object],
+    leave: Callable[[int], object],
 ) -> AnyCall:
-    enter, leave = marks
-
     @functools.wraps(original)
     def timed(*args: object, **kwargs: object) -> object:
         if not phases.hears:

@@ -18,8 +18,8 @@ def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, af
         on=True,
         samples=before,
         hears=True,
-        load_enter=lambda now_ns: None,
-        load_exit=lambda now_ns: None,
+        aside_enter=lambda phase, now_ns: None,
+        aside_exit=lambda phase, now_ns: None,
         tokens_loaded=lambda count: None,
     )
 

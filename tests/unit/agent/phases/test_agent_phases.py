@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, NAMES, OTHER, PhaseClock
+from autobrrr.agent.phases.phase_clock import (
+    BACKWARD,
+    DATA_WAIT,
+    FORWARD,
+    NAMES,
+    OPTIMIZER,
+    OTHER,
+    PhaseClock,
+)
 
 ROOT, SECOND = 1, 2
 
@@ -24,13 +32,13 @@ def backward(clock: PhaseClock, start: int, end: int) -> None:
 
 
 def load(clock: PhaseClock, start: int, end: int) -> None:
-    clock.load_enter(start)
-    clock.load_exit(end)
+    clock.aside_enter(DATA_WAIT, start)
+    clock.aside_exit(DATA_WAIT, end)
 
 
 def zero(clock: PhaseClock, start: int, end: int) -> None:
-    clock.zero_enter(start)
-    clock.zero_exit(end)
+    clock.aside_enter(OPTIMIZER, start)
+    clock.aside_exit(OPTIMIZER, end)
 
 
 @pytest.fixture
@@ -65,12 +73,12 @@ def test_loading_between_forward_and_backward_is_not_forward(clock: PhaseClock) 
 
 def test_modules_called_while_a_batch_is_loaded_are_loading(clock: PhaseClock) -> None:
     forward(clock, 0, 5, SECOND)
-    clock.load_enter(5)
+    clock.aside_enter(DATA_WAIT, 5)
     for at in (6, 8):  # transforms of two samples
         assert not clock.wants_tokens(ROOT, grad=True)
         forward(clock, at, at + 1)
     assert clock.loading
-    clock.load_exit(20)
+    clock.aside_exit(DATA_WAIT, 20)
     forward(clock, 20, 30, SECOND)
     backward(clock, 30, 40)
     assert spent(clock, 40) == {"data_wait": 15, "forward": 15, "backward": 10}
@@ -173,12 +181,12 @@ def test_whatever_happens_the_parts_sum_to_the_step(events: list[tuple[str, int,
             "leave": lambda: clock.root_exit(now, grad=True),  # noqa: B023
             "backward": lambda: clock.backward_enter(now),  # noqa: B023
             "backward_end": lambda: clock.backward_exit(now),  # noqa: B023
-            "load": lambda: clock.load_enter(now),  # noqa: B023
-            "loaded": lambda: clock.load_exit(now),  # noqa: B023
+            "load": lambda: clock.aside_enter(DATA_WAIT, now),  # noqa: B023
+            "loaded": lambda: clock.aside_exit(DATA_WAIT, now),  # noqa: B023
             "update": lambda: clock.update_enter(now),  # noqa: B023
             "updated": lambda: clock.update_exit(now),  # noqa: B023
-            "zero": lambda: clock.zero_enter(now),  # noqa: B023
-            "zeroed": lambda: clock.zero_exit(now),  # noqa: B023
+            "zero": lambda: clock.aside_enter(OPTIMIZER, now),  # noqa: B023
+            "zeroed": lambda: clock.aside_exit(OPTIMIZER, now),  # noqa: B023
         }[event]()
     parts = clock.finish(now + 3)
     assert sum(parts) == now + 3
