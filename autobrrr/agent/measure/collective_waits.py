@@ -118,7 +118,7 @@ class _Step(NamedTuple):
     """One step; how long it waited for DDP's gradients shows in the next one."""
 
     told: dict[str, int]  # columns of the event
-    phases_ns: dict[str, int]
+    phases_ns: dict[str, int]  # once it counts, without collectives
     called: Called
 
 
@@ -137,9 +137,7 @@ class CollectiveTask:
         self._boundaries = 0
         self._iteration = -1
         self._last: tuple[int, int] | None = None  # CPU time of the thread, its run-queue delay
-        self._columns: dict[str, list[int]] = {}
-        self._own: list[dict[str, int]] = []  # of each step, by phase: all but collectives
-        self._called: list[Called] = []
+        self._steps: list[_Step] = []
         self._last_step: _Step | None = None  # whose gradients DDP will tell of in the next one
 
     def at_boundary(self, boundary: Boundary) -> bool:
@@ -148,7 +146,7 @@ class CollectiveTask:
             self._begin(boundary)
         else:
             self._note(boundary, self._calls.take())
-        if len(self._own) >= self._wanted:
+        if len(self._steps) >= self._wanted:
             self._finish()
             return False
         self._boundaries += 1
@@ -212,11 +210,10 @@ class CollectiveTask:
     def _add(self, step: _Step, gradients_ns: int, reduced: int) -> None:
         """Count a step in: DDP's collectives took so long beyond one backward, and came after so many."""
         exposed_ns = min(step.told["step_ns"], gradients_ns + step.told["called_ns"])
-        for name, value in (*step.told.items(), ("exposed_ns", exposed_ns), ("reduced", reduced)):
-            self._columns.setdefault(name, []).append(value)
         waited_ns = step.called.by_phase_ns + Counter(backward=gradients_ns)
-        self._own.append({name: max(0, ns - waited_ns[name]) for name, ns in step.phases_ns.items()})
-        self._called.append(step.called)
+        own_ns = {name: max(0, ns - waited_ns[name]) for name, ns in step.phases_ns.items()}
+        told = step.told | {"exposed_ns": exposed_ns, "reduced": reduced}
+        self._steps.append(_Step(told, own_ns, step.called))
 
     def _gradients(self) -> tuple[int, int] | None:
         """What DDP's collectives took beyond a backward of the step before the last one, and how many it had.
@@ -237,22 +234,23 @@ class CollectiveTask:
         return max(0, took - hidden), fresh - before
 
     def _finish(self) -> None:
-        columns, own, steps = self._columns, self._own, len(self._own)
-        by_phase_ns = sum((each.by_phase_ns for each in self._called), Counter[str]())
-        calls = sum(each.calls for each in self._called)
+        steps = self._steps
+        by_phase_ns = sum((each.called.by_phase_ns for each in steps), Counter[str]())
+        calls = sum(each.called.calls for each in steps)
         if self._parallel is None and not calls and not by_phase_ns:
             raise Abstain(
-                f"none of the root modules is DistributedDataParallel, and in {steps} steps "
+                f"none of the root modules is DistributedDataParallel, and in {len(steps)} steps "
                 "the training thread called no collective"
             )
         self.cancel()
-        names = [name for name in NAMES if all(name in each for each in own)]
+        columns = {name: [each.told[name] for each in steps] for name in steps[0].told}
+        names = [name for name in NAMES if all(name in each.phases_ns for each in steps)]
         waits: dict[str, object] = {
             **columns,
             "status": "ok",
-            "calls": calls / steps,
-            "called_by_phase_ns": {name: ns / steps for name, ns in by_phase_ns.items()},
-            "own_by_phase_ns": {name: [each[name] for each in own] for name in names},
+            "calls": calls / len(steps),
+            "called_by_phase_ns": {name: ns / len(steps) for name, ns in by_phase_ns.items()},
+            "own_by_phase_ns": {name: [each.phases_ns[name] for each in steps] for name in names},
             "counts": columns["counts"] if min(columns["counts"]) >= 0 else [],
         }
         self._emit({"event": "collectives", "collectives": waits})
