@@ -33,7 +33,6 @@ FLOPS_EVERY = 4  # steps; operators are watched in one of so many, and the other
 PLACED_STEPS = 3
 MOST_PLACES = 400
 ROWS_STEPS = 4000
-AnyCall = Callable[..., Any]
 
 
 @dataclass(slots=True)
@@ -108,7 +107,7 @@ class WorkAudit:
         for name in ("trace", "trace_module"):
             patched(torch.jit, name, around(self._compiled))
         for name in ("backward", "grad"):
-            patched(torch.autograd, name, self._backward)
+            patched(torch.autograd, name, around(self._backward_begins, self._backward_ends))
         patched(torch.utils.data.DataLoader, "__iter__", around(self._loads))
         modules = torch.nn.modules.module
         compiler = getattr(torch, "compiler", None)
@@ -169,27 +168,22 @@ class WorkAudit:
     def _loads(self, loader: object) -> None:
         self._guarded(lambda: self._note("dataset", _dataset(loader)))
 
-    def _backward(self, original: AnyCall) -> AnyCall:
-        @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            def seen() -> None:
-                tensors: Any = next(iter((*args, *kwargs.values())), None)
-                self._account.backwards += 1
-                if getattr(tensors, "numel", lambda: 0)() == 1:
-                    loss = float(tensors.detach())
-                    self._account.loss = loss if math.isfinite(loss) else None  # JSON has no other numbers
+    def _backward_begins(self, *args: Any, **kwargs: Any) -> None:
+        def seen() -> None:
+            tensors: Any = next(iter((*args, *kwargs.values())), None)
+            self._account.backwards += 1
+            if getattr(tensors, "numel", lambda: 0)() == 1:
+                loss = float(tensors.detach())
+                self._account.loss = loss if math.isfinite(loss) else None  # JSON has no other numbers
 
-            if not self._backwards:
-                self._guarded(seen)
-                self._watch()
-            self._backwards += 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._backwards -= 1
-                self._unwatch()
+        if not self._backwards:
+            self._guarded(seen)
+            self._watch()
+        self._backwards += 1
 
-        return backward
+    def _backward_ends(self, *_: object, **__: object) -> None:
+        self._backwards -= 1
+        self._unwatch()
 
     def _passes(self) -> bool:
         """Whether a module's call is none of the script's: ours, a child's, a checkpoint's."""

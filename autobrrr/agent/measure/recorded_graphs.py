@@ -8,10 +8,9 @@ with it: nothing is kept alive, and the engine calls no hook.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from sys import _getframe
 from time import perf_counter_ns, thread_time_ns
@@ -20,7 +19,7 @@ from typing import Any
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.job_signals import ANY, Ours
 from ..live_torch.module_call_slot import unwatch, watch
-from ..live_torch.patches import patched, take_off_all
+from ..live_torch.patches import around, patched, take_off_all
 from ..loop.train_loop import TrainLoop
 from ..phases.batch_shapes import arrays
 from .code_sites import CallSite, UserStack, named
@@ -48,6 +47,7 @@ class RecordedGraphs:
         self._trains: set[CallSite] = set()  # calls that the engine ran in, or for
         self._unused_ns: Counter[UserStack] = Counter()
         self._dropped = DroppedGradients(loop.job)
+        self._runs: list[tuple[dict[int, Look], UserStack, int]] = []  # that have not ended: one in another
         self._twins, self._twins_at = set[int](), dict[CallSite, set[int]]()
 
     @contextmanager
@@ -57,7 +57,7 @@ class RecordedGraphs:
         roots = [] if loop.is_compiled() else loop.job.roots
         # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.
         engine = loop.torch.autograd if roots else None
-        patches = patched(engine, "_engine_run_backward", self._around_engine)
+        patches = patched(engine, "_engine_run_backward", around(self._engine_runs, self._engine_ran))
         self._twins = _twins(roots, {id(one) for one in loop.job.updated} if roots else set())
         self._began_ns = perf_counter_ns()
         watches = [watch(root, self._enters, self._returned) for root in roots if patches]
@@ -116,22 +116,7 @@ class RecordedGraphs:
                         self._twins_at.setdefault(stack[0], set()).add(id(module))  # it awaits no other one
             self._gave(thread_time_ns() - began_ns)
 
-    def _around_engine(self, original: Callable[..., object]) -> Callable[..., object]:
-        @functools.wraps(original)
-        def run(*args: object, **kwargs: object) -> object:
-            before, path = self._engine_runs()
-            began_ns = perf_counter_ns()
-            result = original(*args, **kwargs)
-            if before and path:
-                took_ns, began_ns = perf_counter_ns() - began_ns, thread_time_ns()
-                with self._ours:
-                    self._dropped.after(before, path[0], took_ns)
-                    self._gave(thread_time_ns() - began_ns)
-            return result
-
-        return run
-
-    def _engine_runs(self) -> tuple[dict[int, Look], UserStack]:
+    def _engine_runs(self, *_: object, **__: object) -> None:
         began_ns, before, path = thread_time_ns(), dict[int, Look](), UserStack()
         with self._ours:
             if self._spent_ns < MOST_NS:
@@ -149,7 +134,15 @@ class RecordedGraphs:
             if used:
                 self._used.setdefault(self._loop.hot.steps, []).append(used[0])
             self._gave(thread_time_ns() - began_ns)
-        return before, path
+        self._runs.append((before, path, perf_counter_ns()))
+
+    def _engine_ran(self, *_: object, **__: object) -> None:
+        ended_ns, began_ns = perf_counter_ns(), thread_time_ns()
+        with self._ours:
+            before, path, run_ns = self._runs.pop()
+            if before and path:
+                self._dropped.after(before, path[0], ended_ns - run_ns)
+            self._gave(thread_time_ns() - began_ns)
 
     def _gave(self, spent_ns: int) -> None:
         self._spent_ns += spent_ns
