@@ -13,7 +13,7 @@ from typing import Protocol
 class Abstain(Exception):
     """What was asked for can't be done on this job without risk or doubt; the message is one clause."""
 
-    known: Mapping[str, object] | None = None  # fields of the answer that are known all the same
+    known: Mapping[str, object] = {}  # fields of the answer that are known all the same
 
 
 class Device(Protocol):

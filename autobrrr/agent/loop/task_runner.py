@@ -162,9 +162,11 @@ class Measuring:
 
 def given_up(task: Task, error: Exception) -> dict[str, object]:
     """The event that ends a task without a result."""
-    known = (error.known if isinstance(error, Abstain) else None) or {}
-    why = str(error) if isinstance(error, Abstain) else f"it failed: {type(error).__name__}: {error}"
-    return {
-        "event": task.event,
-        task.event: {"status": "abstained", "why": why, **known},
-    }
+    if isinstance(error, Abstain):
+        return abstained(task.event, str(error), **error.known)
+    return abstained(task.event, f"it failed: {type(error).__name__}: {error}")
+
+
+def abstained(event: str, why: str, **known: object) -> dict[str, object]:
+    """The event that there is no result; `known`: fields of the result that are known all the same."""
+    return {"event": event, event: {"status": "abstained", "why": why, **known}}

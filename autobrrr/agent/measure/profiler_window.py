@@ -23,7 +23,7 @@ from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import ANY
 from ..live_torch.torch_log import PROFILER, quiet
 from ..live_torch.torch_types import Abstain
-from ..loop.task_runner import Boundary
+from ..loop.task_runner import Boundary, abstained
 from ..loop.train_loop import TrainLoop
 from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
@@ -247,10 +247,10 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
     try:
         result.save(str(path))  # type: ignore[attr-defined]
         if not 0 < path.stat().st_size <= MOST_BYTES:
-            return _abstained(f"its trace has {path.stat().st_size} bytes"), None
+            return abstained("window", f"its trace has {path.stat().st_size} bytes"), None
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, RuntimeError) as error:
-        return _abstained(f"its trace can't be written: {error}"), None
+        return abstained("window", f"its trace can't be written: {error}"), None
     finally:
         with contextlib.suppress(OSError):  # unlike `rmtree` these take no descriptor
             for each in (path, folder / f"{path.name}.tmp"):  # torch writes there first
@@ -260,7 +260,3 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
     # torch holds the interpreter while it writes: the training thread stands still too.
     stall = cast(int, told["stall_ns"]) + wrote
     return {"event": "window", "fd": True, "window": {**told, "stall_ns": stall, "write_ns": wrote}}, fd
-
-
-def _abstained(why: str) -> dict[str, object]:
-    return {"event": "window", "window": {"status": "abstained", "why": why}}

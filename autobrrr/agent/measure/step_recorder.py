@@ -15,6 +15,7 @@ from ..job_facts import package_folders
 from ..live_torch.dispatch_modes import unwatched
 from ..live_torch.torch_log import RECORDER, quiet
 from ..live_torch.torch_types import Tensor
+from ..loop.task_runner import abstained
 from ..loop.train_loop import TrainLoop
 from ..phases.phase_clock import NAMES
 from ..wire.recording import STATE, WEIGHTS, Times
@@ -74,7 +75,7 @@ class StepRecorder:
             steps = [(ns, _times(step, floors), step.held_ns) for ns, step in timed[-MOST_TIMED:]]
             head = json.dumps({**told, "threads": threads, "paths": paths, "timed": steps}).encode()
             if record is None:
-                return abstained("no step was recorded"), None
+                return abstained("recorded", "no step was recorded"), None
             try:
                 with open(record, "r+b", closefd=False) as file:
                     trace = file.read(MOST_BYTES + 1)
@@ -87,7 +88,7 @@ class StepRecorder:
             except OSError as error:
                 why = f"its record can't be written: {error}"
             os.close(record)
-            return abstained(why), None
+            return abstained("recorded", why), None
 
         return make
 
@@ -105,11 +106,6 @@ def _times(step: ProfiledStep, floors: Floors) -> Times:
     ]
     where = (NAMES[one] for one in step.where)
     return list(zip(step.names, step.spent_ns, own, where, step.began_ns, strict=True))
-
-
-def abstained(why: str) -> dict[str, object]:
-    """The event that there is no record."""
-    return {"event": "recorded", "recorded": {"status": "abstained", "why": why}}
 
 
 def _weights(loop: TrainLoop) -> list[Tensor]:

@@ -21,13 +21,13 @@ from ..live_torch.graph_capture import capturing
 from ..live_torch.live_job import Job
 from ..live_torch.parameter_device import parameter_device
 from ..live_torch.torch_types import Abstain
-from ..loop.task_runner import PAUSE_NS, Boundary
+from ..loop.task_runner import PAUSE_NS, Boundary, abstained
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
 from .cpu_contention import run_delay_ns
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
 from .kernel_times import FloorMeter, KernelTimes, TakenStep
-from .step_recorder import StepRecorder, abstained
+from .step_recorder import StepRecorder
 
 _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
@@ -216,7 +216,7 @@ class TraceTask:
             self._emit({"event": "traced", "traced": self._found()})
         if why:
             self._recorder.remove()
-            self._emit(abstained(why))
+            self._emit(abstained("recorded", why))
             return
         fields = self._loop.last_sample
         samples = fields[ring_layout.SAMPLES] if fields else -1
