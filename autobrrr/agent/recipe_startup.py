@@ -22,8 +22,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from types import ModuleType
+from typing import Any
 
-from .live_torch.compiled_code import CompiledCheck
 from .live_torch.dispatch_modes import within_backward
 from .live_torch.job_signals import Ours
 from .live_torch.live_job import Job
@@ -49,8 +49,11 @@ class RecipeStartup:
         self._active = active
         self._job = Job(torch)
         self._outcome = boot.get("outcome")
-        self._waiting = _remedies(boot.get("plan")) if is_for(boot.get("plan"), script_names()) else {}
-        self._allowed = _allowed(boot.get("plan"))
+        plan: Any = boot.get("plan") or {"remedies": []}
+        entries = plan["remedies"] if is_for(plan, script_names()) else ()
+        self._waiting = {entry["name"]: entry.get("options") or {} for entry in entries}
+        # Exactness classes within what the recipe declares; None where it declares none.
+        self._allowed = up_to(plan["class"]) if plan.get("class") in CLASSES else None
         self._pid = os.getpid()
         self._constructions: list[Patch] = []
         self._at_construction: list[AppliedRemedy] = []
@@ -115,7 +118,7 @@ class RecipeStartup:
         elif ended and self._waiting:
             if not self._steps:
                 self._roots.begin(self._owner)
-            self._roots.put_on(compiled=CompiledCheck().compiled([]))
+            self._roots.put_on(compiled=self._job.check.compiled([]))
 
     def _undo_troubled(self) -> None:
         """What turns out badly by itself is undone, here as in a session."""
@@ -224,41 +227,21 @@ class RecipeStartup:
             for name in self._waiting:
                 why = f"it never got its chance: {self._refusals.get(name, 'nothing was trained')}"
                 self._tell({"remedy": name, "status": "refused", "why": why})
-        self._tell_steps()
-
-    def _tell_steps(self) -> None:
         kept = sorted(self._durations)
-        if not kept:
-            return
         count = len(kept)
-        self._tell(
-            {
-                "pid": os.getpid(),
-                "steps": self._steps,
-                "step_ns": {
-                    "count": count,
-                    "mean": sum(kept) // count,
-                    "median": kept[count // 2],
-                    "p99": kept[min(count - 1, count * 99 // 100)],
-                },
+        if kept:
+            took_ns = {
+                "count": count,
+                "mean": sum(kept) // count,
+                "median": kept[count // 2],
+                "p99": kept[min(count - 1, count * 99 // 100)],
             }
-        )
+            self._tell({"pid": os.getpid(), "steps": self._steps, "step_ns": took_ns})
 
 
-def _remedies(plan: object) -> dict[str, Mapping[str, object]]:
-    entries = plan["remedies"] if isinstance(plan, dict) else ()
-    return {entry["name"]: entry.get("options") or {} for entry in entries}
-
-
-def _allowed(plan: object) -> tuple[str, ...] | None:
-    """Exactness classes within what the recipe declares; None where it declares none."""
-    cls = plan.get("class") if isinstance(plan, dict) else None
-    return up_to(cls) if isinstance(cls, str) and cls in CLASSES else None
-
-
-def is_for(plan: object, names: tuple[str, ...]) -> bool:
+def is_for(plan: Mapping[str, object], names: tuple[str, ...]) -> bool:
     """Whether this process runs the script that the plan is for; each process of a run asks for itself."""
-    pattern = plan.get("script") if isinstance(plan, dict) else None
+    pattern = plan.get("script")
     if not isinstance(pattern, str) or not names:
         return True
     return any(
