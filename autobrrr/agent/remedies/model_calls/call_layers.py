@@ -39,16 +39,11 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
     Raises:
         Refused: somebody else has compiled the module, or it has a layer of this rank.
     """
-    if is_taken(module):
+    if module_call_slot.theirs(module) is not None:
         raise Refused(f"{type(module).__name__} is compiled already")
     if module_call_slot.is_led(module, rank):
         raise Refused(f"{type(module).__name__} runs through {rank.name.lower()} already")
     return module_call_slot.lead_through(module, rank, layer)
-
-
-def is_taken(module: Module) -> bool:
-    """True where the slot holds what is none of ours."""
-    return module_call_slot.theirs(module) is not None
 
 
 def hold_gradients(module: Module) -> Undo:
@@ -92,7 +87,7 @@ def trained_roots(job: Job) -> list[Module]:
     if not found:
         raise Refused("no module that is trained has been called yet", RefusalCode.NOT_MET)
     for module in found:
-        if type(module).__name__ == "OptimizedModule" or is_taken(module):
+        if type(module).__name__ == "OptimizedModule" or module_call_slot.theirs(module) is not None:
             raise Refused("the job is compiled already")
         for part in module.modules():
             _refuse_kind(job.torch, part)

@@ -13,14 +13,14 @@ from torch.overrides import TorchFunctionMode
 
 from autobrrr.agent.live_torch.compiled_code import is_compiled
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.module_call_slot import SLOT, Call, InSlot, beneath, unwatch, watch
+from autobrrr.agent.live_torch.module_call_slot import SLOT, Call, InSlot, beneath, theirs, unwatch, watch
 from autobrrr.agent.loop.step_marks import FallbackMarks
 from autobrrr.agent.phases.batch_shapes import batch_size, token_count
 from autobrrr.agent.phases.loader_watch import LoaderWatch
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.phases.phase_hooks import PhaseHooks
 from autobrrr.agent.phases.sampled_step import FINITE, DeviceLoss
-from autobrrr.agent.remedies.model_calls.call_layers import Rank, is_taken, lead_through
+from autobrrr.agent.remedies.model_calls.call_layers import Rank, lead_through
 from support.agent import fail
 
 
@@ -125,7 +125,7 @@ def test_a_remedy_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
 
     model = nn.Linear(4, 3)
     outer = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
-    assert not is_taken(model)
+    assert theirs(model) is None
     assert not is_compiled(model)
     undo = lead_through(model, Rank.PRECISION, layer)
     inner = watch(model, lambda *_: seen.append("second"), None)
