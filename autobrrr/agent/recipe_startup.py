@@ -28,6 +28,7 @@ from .live_torch.dispatch_modes import within_backward
 from .live_torch.job_signals import Ours
 from .live_torch.live_job import Job
 from .live_torch.loader_epochs import EPOCHS
+from .live_torch.module_call_slot import Call
 from .live_torch.patches import Patch, patched, take_off_all
 from .loop.root_modules import RootModules
 from .loop.step_pattern import StepPattern
@@ -38,7 +39,6 @@ LAST_STEP = 8  # what still refuses then has refused
 KEPT = 4096  # durations
 CONSTRUCTED = "ddp."
 OF_A_THREAD = "threads.intra_op"  # a thread that has worked on tensors before keeps its own number
-AnyCall = Callable[..., object]
 
 
 class RecipeStartup:
@@ -145,7 +145,7 @@ class RecipeStartup:
         self._job.saw_loader(loader)
         self._look()
 
-    def _constructed(self, original: AnyCall) -> AnyCall:
+    def _constructed(self, original: Call) -> Call:
         signature = inspect.signature(original)
 
         @functools.wraps(original)

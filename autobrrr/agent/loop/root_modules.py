@@ -16,6 +16,7 @@ from types import CodeType, FrameType
 
 from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
+from ..live_torch.module_call_slot import Call
 from ..live_torch.patches import Patch, around, patched, take_off_all
 
 TRIES = 6  # steps without a root call until the search ends
@@ -24,7 +25,6 @@ SEARCHES = 3  # the loop may come to call other modules
 TRACED = "<autobrrr importlib._bootstrap agent.loop.root_modules>"
 # Callers of modules that are no forward: activation checkpointing inside backward, a DataLoader's batch.
 OF_OTHERS = ("_engine_run_backward", "_next_data")
-AnyCall = Callable[..., object]
 
 
 class RootModules:
@@ -145,7 +145,7 @@ class RootModules:
         return True
 
 
-def make_hook(compiler: object, called: Callable[..., None]) -> AnyCall:
+def make_hook(compiler: object, called: Callable[..., None]) -> Call:
     """A global hook, of which dynamo sees no more than its first line.
 
     What it reads are cells of its own: its module has no name under which dynamo could import it.

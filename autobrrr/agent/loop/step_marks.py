@@ -21,7 +21,7 @@ from types import ModuleType
 from ..live_torch.dispatch_modes import within_backward
 from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
-from ..live_torch.module_call_slot import Watch, unwatch, watch
+from ..live_torch.module_call_slot import Call, Watch, unwatch, watch
 from ..live_torch.patches import Build, Patch, around, patched, take_off_all
 from ..phases.phase_hooks import loader_iterator_class
 from ..wire import ring_layout
@@ -33,7 +33,6 @@ SOURCES = ("backward", "replay", "forward", "loader")
 ALL = ", ".join(SOURCES)
 ENOUGH = 8  # events without an optimizer step
 MOST_OTHERS = 64  # replays of other graphs until one of them marks the steps
-AnyCall = Callable[..., object]
 Event = Callable[[str, int], None]
 
 
@@ -71,7 +70,7 @@ class Marks:
         if not self._usual.learnt and flags & ring_layout.SETTLING:
             self._usual.is_more(self._evals if self._evals_in == seq else 0)
 
-    def _eval(self, original: AnyCall) -> AnyCall:
+    def _eval(self, original: Call) -> Call:
         compiling: Callable[[], bool] = getattr(getattr(self._torch, "compiler", None), "is_compiling", bool)
         saw = self._saw_eval
 
@@ -95,7 +94,7 @@ class Marks:
                 self._hot.flags |= ring_layout.EVALUATION
                 self._hot.poke()
 
-    def _scaler_step(self, original: AnyCall) -> AnyCall:
+    def _scaler_step(self, original: Call) -> Call:
         hot = self._hot
 
         @functools.wraps(original)

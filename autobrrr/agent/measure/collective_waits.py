@@ -19,16 +19,16 @@ from typing import NamedTuple, Protocol, cast
 
 from ..live_torch.collective_count import collective_count
 from ..live_torch.job_signals import Ours
+from ..live_torch.module_call_slot import Call
 from ..live_torch.parameter_device import parameter_device
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import Boundary
-from ..loop.train_loop import TrainLoop
+from ..loop.train_loop import Emit, TrainLoop
 from ..phases.phase_clock import NAMES, PhaseClock
 from ..wire import ring_layout
 from .cpu_contention import run_delay_ns
 
-AnyCall = Callable[..., object]
 # How the methods of process groups begin that communicate: old names and new ones.
 CALLS = (
     *("_allgather", "_reduce_scatter", "all", "barrier", "broadcast", "gather", "monitored_barrier"),
@@ -87,7 +87,7 @@ class CollectiveCalls:
         self._calls, self._by_phase_ns = 0, Counter()
         return found
 
-    def _timed(self, original: AnyCall, *, name: str, calls: int) -> AnyCall:
+    def _timed(self, original: Call, *, name: str, calls: int) -> Call:
         watch = self
 
         def timed(self: object, *args: object, **kwargs: object) -> object:
@@ -98,10 +98,10 @@ class CollectiveCalls:
         timed.__code__ = timed.__code__.replace(co_name=name)
         return functools.wraps(original)(timed)
 
-    def _timed_function(self, original: AnyCall) -> AnyCall:
+    def _timed_function(self, original: Call) -> Call:
         return functools.wraps(original)(lambda *args, **kwargs: self._around(0, original, *args, **kwargs))
 
-    def _around(self, calls: int, original: AnyCall, /, *args: object, **kwargs: object) -> object:
+    def _around(self, calls: int, original: Call, /, *args: object, **kwargs: object) -> object:
         if self._inside or get_ident() != self._owner:
             return original(*args, **kwargs)
         self._inside, began = True, time.perf_counter_ns()
@@ -128,7 +128,7 @@ class CollectiveTask:
     name, event = "collective waits", "collectives"
     pending = resumable = False
 
-    def __init__(self, loop: TrainLoop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, loop: TrainLoop, steps: int, emit: Emit) -> None:
         self._loop = loop
         self._wanted = steps
         self._emit = emit

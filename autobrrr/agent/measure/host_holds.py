@@ -17,7 +17,7 @@ from ..live_torch.parameter_device import TimedEvent
 from ..live_torch.torch_types import Abstain, Device
 from ..loop.device_stamps import MS_NS
 from ..loop.task_runner import Boundary
-from ..loop.train_loop import TrainLoop
+from ..loop.train_loop import Emit, TrainLoop
 from ..wire import ring_layout
 
 SHARE = 20  # a hold is a step over this
@@ -27,7 +27,6 @@ HOLDS = (*[STEP] * 4, *[BACKWARD] * 4)  # what a wait for data absorbs later wou
 MOST_TRIES = 3  # times the steps that it takes
 AWAIT_STEPS, AWAIT_NS = 4, 10_000_000_000  # until the device has come to the last of them
 ORDINARY = (ring_layout.TRACED, ring_layout.PHASES | ring_layout.TRACED)
-Emit = Callable[[dict[str, object]], None]
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from ..live_torch.job_signals import ANY
 from ..live_torch.torch_log import PROFILER, quiet
 from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import Boundary, abstained
-from ..loop.train_loop import TrainLoop
+from ..loop.train_loop import Emit, TrainLoop
 from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
 from ..wire.plain_number import whole_number
@@ -49,7 +49,6 @@ TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
 UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.SWITCHED
 GAVE_WAY = "your script started a profiler or a process during the window"
-Emit = Callable[[dict[str, object]], None]
 
 
 class WindowTask:

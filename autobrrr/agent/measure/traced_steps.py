@@ -8,7 +8,7 @@ that ran undisturbed, by the scheduler's clock, where there are enough of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from ..live_torch.live_job import Job
 from ..live_torch.parameter_device import parameter_device
 from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import PAUSE_NS, Boundary, abstained
-from ..loop.train_loop import TrainLoop
+from ..loop.train_loop import Emit, TrainLoop
 from ..wire import ring_layout
 from .cpu_contention import run_delay_ns
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
@@ -59,7 +59,7 @@ class TraceTask:
         self,
         loop: TrainLoop,
         steps: int,
-        emit: Callable[[dict[str, object]], None],
+        emit: Emit,
         *,
         probe: bool = True,
         sweep: bool = False,

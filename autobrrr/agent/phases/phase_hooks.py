@@ -16,14 +16,13 @@ from time import perf_counter_ns
 
 from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
-from ..live_torch.module_call_slot import Watch, unwatch, watch
+from ..live_torch.module_call_slot import Call, Watch, unwatch, watch
 from ..live_torch.patches import Patch, patched, prepared, take_off_all
 from . import batch_shapes
 from .loader_watch import LoaderWatch, make_next
 from .phase_clock import OPTIMIZER, PhaseClock
 
 Fail = Callable[[BaseException], None]
-AnyCall = Callable[..., object]
 
 
 class PhaseHooks:
@@ -52,7 +51,7 @@ class PhaseHooks:
         self._watches: list[Watch] = []
         self._placed: list[dict[object, object]] = []
         self._key = object()
-        self._update: AnyCall = lambda *_: None
+        self._update: Call = lambda *_: None
         self.on = False
         self.roots_on = False  # forward is measured
         self.updates_on = False  # the optimizer is
@@ -141,7 +140,7 @@ class PhaseHooks:
         return []
 
 
-def make_backward(original: AnyCall, phases: PhaseClock, ours: Ours, door: Callable[[], None]) -> AnyCall:
+def make_backward(original: Call, phases: PhaseClock, ours: Ours, door: Callable[[], None]) -> Call:
     """`torch.autograd.backward`, timed; the loss is looked at when the step ends."""
     timed = _timed(original, phases, ours, phases.backward_enter, phases.backward_exit)
 
@@ -156,19 +155,19 @@ def make_backward(original: AnyCall, phases: PhaseClock, ours: Ours, door: Calla
     return backward
 
 
-def make_zero_grad(original: AnyCall, phases: PhaseClock, ours: Ours) -> AnyCall:
+def make_zero_grad(original: Call, phases: PhaseClock, ours: Ours) -> Call:
     """`Optimizer.zero_grad`, timed."""
     marks = (functools.partial(mark, OPTIMIZER) for mark in (phases.aside_enter, phases.aside_exit))
     return _timed(original, phases, ours, *marks)
 
 
 def _timed(
-    original: AnyCall,
+    original: Call,
     phases: PhaseClock,
     ours: Ours,
     enter: Callable[[int], object],
     leave: Callable[[int], object],
-) -> AnyCall:
+) -> Call:
     @functools.wraps(original)
     def timed(*args: object, **kwargs: object) -> object:
         if not phases.hears:
@@ -184,7 +183,7 @@ def _timed(
     return timed
 
 
-def make_update(phases: PhaseClock, ours: Ours) -> AnyCall:
+def make_update(phases: PhaseClock, ours: Ours) -> Call:
     """The global optimizer pre hook."""
 
     def update(*_: object) -> None:
@@ -197,7 +196,7 @@ def make_update(phases: PhaseClock, ours: Ours) -> AnyCall:
 
 def make_root(
     root: object, phases: PhaseClock, grad_enabled: Callable[[], bool], ours: Ours, door: Callable[[], None]
-) -> tuple[AnyCall, AnyCall]:
+) -> tuple[Call, Call]:
     """What is called before and after each call of one root module."""
     key = id(root)
 

@@ -18,7 +18,7 @@ from functools import partial
 from ..live_torch.collective_count import collective_count
 from ..live_torch.graph_capture import capturing
 from ..live_torch.live_job import Job
-from ..loop.train_loop import TrainLoop
+from ..loop.train_loop import Emit, TrainLoop
 from ..remedies.active_remedies import AppliedRemedy, told
 from ..remedies.registry import RefusalCode, Refused
 from .shared_log import RegisterLost, SharedLog
@@ -40,7 +40,6 @@ MEETING_S = 30.0  # ... and once the ranks are meeting
 EVERYTHING = ""  # as the name of a remedy to revert
 ANY_CLASS_WITH_ALL = ("bitwise", "rounding")
 Change = Mapping[str, object]
-Emit = Callable[[dict[str, object]], None]
 Count = Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
 
 

@@ -9,7 +9,7 @@ without the others noticing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +19,7 @@ from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import ANY, Ours, raised_by_handler
 from ..live_torch.live_job import Job
 from .device_headroom import MemoryWatch, why_no_room
-from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class
-
-Undo = Callable[[], None]
+from .registry import RefusalCode, Refused, Remedy, Undo, WatchedUndo, check_class
 
 OF_OPTIMIZERS = "optimizer."
 BATCH_SIZE = "loader.batch_size"
