@@ -90,7 +90,7 @@ def _of_edit(name: str, text: str) -> Explained:
     """With its class, and what of the step it is predicted to save, by the table that it stands in."""
     tables = (rows_beside(each.__file__).values() for each in (ledger_edits, job_settings))
     known = [row for row in chain(*tables) if row["edit"] == name]
-    (cls, *_) = [row.get("class", "bitwise") for row in known] or [e.cls for e in EDITS if e.name == name]
+    (cls, *_) = [row.get("class", "bitwise") for row in known] or [EDITS[name][0]]
     saved = [f"{of_one(row['removed'])} of its time" for row in known if "removed" in row]
     saved += [row["gain"].replace("_", " ") for row in known if "gain" in row]
     gain = f"predicted to save: {saved[0]}" if saved else "its gain is not predicted"

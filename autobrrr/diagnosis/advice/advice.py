@@ -56,13 +56,10 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                 msgspec.structs.replace(known, why=why, expected=gain, interval=_interval(name, measured))
             )
     certain = costly_settings(measured) + ledger_edits(measured)
-    edits = [
-        Advice(remedy=edit.name, why=why, reach="edit", class_=edit.cls)
-        for edit, why in needed_edits(measured)
-    ]
     # Without a gain, and first: a switch that was left on, on which predictions rest, or memory that grows.
     first = [one for one in certain if one.expected is None and one.remedy not in MAY_COST]
-    rest = [one for one in certain if one.expected is not None or one.remedy in MAY_COST] + edits + found
+    rest = [one for one in certain if one.expected is not None or one.remedy in MAY_COST]
+    rest += needed_edits(measured) + found
     sure = [one.expected or 1.0 for one in rest if one.reach == "edit" and one.class_ != CHANGES]
     most = max(sure, default=1.0)
     own = most if most >= MEASURED_AT else HIGHEST

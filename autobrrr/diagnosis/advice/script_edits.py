@@ -1,13 +1,12 @@
 """Cures that only the script's author can apply: what to write differently, at which line. Never tried.
 
-One row an edit: what it treats, what it does to the numbers, and a function from the measurements to
-the reason, None where the job shows no need of it. Lines come from the code that was running.
+One row an edit: what it does to the numbers, and a function from the measurements to the reason, None where
+the job shows no need of it. Lines come from the code that was running.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
 from autobrrr.diagnosis.advice.ledger_edits import FEWEST_SAMPLES, TORCH_OPTIMIZERS, costly_line
@@ -17,7 +16,7 @@ from autobrrr.diagnosis.models.sampled_frames import sites
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.records import CodeSite, ExactnessClass
+from autobrrr.records import Advice, CodeSite, ExactnessClass
 
 NOTICEABLE = 0.03  # share of the step, or of the samples, from which an edit is worth its line
 EACH_STEP = 0.9  # times a step
@@ -28,21 +27,12 @@ MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
 Why = Callable[[Measurements], str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """One edit of the script."""
-
-    name: str
-    cls: ExactnessClass
-    why: Why
-
-
-def needed_edits(measured: Measurements) -> list[tuple[Edit, str]]:
-    """The edits that this job asks for, each with its reason."""
-    if measured.outside:
-        return []
-    found = ((edit, edit.why(measured)) for edit in EDITS)
-    return [(edit, why) for edit, why in found if why is not None]
+def needed_edits(measured: Measurements) -> list[Advice]:
+    """Those that this job asks for."""
+    found = ((name, cls, why(measured)) for name, (cls, why) in EDITS.items() if not measured.outside)
+    return [
+        Advice(remedy=name, why=why, reach="edit", class_=cls) for name, cls, why in found if why is not None
+    ]
 
 
 def _share(measured: Measurements, site: CodeSite) -> float:
@@ -127,13 +117,13 @@ def _padding(measured: Measurements) -> str | None:
     )
 
 
-EDITS = (
-    Edit(name="edit.item_every_n", cls="bitwise", why=_read_back),
-    Edit(name="edit.non_blocking_copy", cls="bitwise", why=_blocking_copy),
-    Edit(name="edit.no_sync", cls="rounding", why=_no_sync),
-    Edit(name="edit.fused_attention", cls="rounding", why=written_attention),
-    Edit(name="edit.foreach_update", cls="rounding", why=_updates),
-    Edit(name="edit.padding", cls="rounding", why=_padding),
-    Edit(name="batch.accumulation", cls="rounding", why=accumulation),
-)
+EDITS: Mapping[str, tuple[ExactnessClass, Why]] = {
+    "edit.item_every_n": ("bitwise", _read_back),
+    "edit.non_blocking_copy": ("bitwise", _blocking_copy),
+    "edit.no_sync": ("rounding", _no_sync),
+    "edit.fused_attention": ("rounding", written_attention),
+    "edit.foreach_update": ("rounding", _updates),
+    "edit.padding": ("rounding", _padding),
+    "batch.accumulation": ("rounding", accumulation),
+}
 """Edits that need their own code; `job_settings.toml` has those of settings, `ledger_edits.toml` of lines."""

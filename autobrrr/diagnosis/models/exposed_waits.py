@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.robust_stats import median, positive, unit_share
+from autobrrr.diagnosis.robust_stats import median, positive, share_of
 
 
 def exposed_share(measured: Measurements) -> float | None:
@@ -12,10 +12,8 @@ def exposed_share(measured: Measurements) -> float | None:
     waits = measured.collectives
     if waits is None or waits.status != "ok" or len(waits.step_ns) < thresholds.COLLECTIVE_STEPS:
         return None
-    step_ns, exposed_ns = positive(median(waits.step_ns)), median(waits.exposed_ns)
-    if step_ns is None or exposed_ns is None or exposed_ns < 0:
-        return None
-    return unit_share(min(1.0, exposed_ns / step_ns))
+    exposed_ns = median(waits.exposed_ns)
+    return None if exposed_ns is None or exposed_ns < 0 else share_of(exposed_ns, median(waits.step_ns))
 
 
 def exposed_by_phase(measured: Measurements) -> dict[str, float]:
@@ -23,8 +21,7 @@ def exposed_by_phase(measured: Measurements) -> dict[str, float]:
     share, waits = exposed_share(measured), measured.collectives
     if share is None or waits is None:
         return {}
-    step_ns, called_ns = positive(median(waits.step_ns)), median(waits.called_ns)
-    called = min(share, unit_share((called_ns or 0.0) / step_ns) or 0.0) if step_ns else 0.0
+    called = min(share, share_of(median(waits.called_ns), median(waits.step_ns)) or 0.0)
     in_all = positive(sum(waits.called_by_phase_ns.values()))
     if in_all is None:
         return {"backward": share}

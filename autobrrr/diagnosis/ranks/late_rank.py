@@ -40,10 +40,8 @@ class TimedRank:
     device: str | None = None  # type of its parameters' device
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reason:
-    cause: LateCause | None = None
-    phase: str | None = None
+Reason = tuple[LateCause | None, str | None]  # cause, phase
+UNKNOWN: Reason = (None, None)
 
 
 def late_rank(ranks: Sequence[TimedRank], world_size: int | None) -> LateRank | None:
@@ -81,8 +79,8 @@ def _named(steps: RankSteps, ranks: Sequence[TimedRank], *, all_there: bool) -> 
     return LateRank(
         rank=ranks[who].rank,
         pid=ranks[who].pid,
-        cause=reason.cause,
-        phase=reason.phase,
+        cause=reason[0],
+        phase=reason[1],
         when="always" if bursts is None else "now_and_then",
         one_in=None if bursts is None else round(len(bursts) / int(bursts.sum()), 1),
         costs_ns=int(np.maximum(late_ns[who], 0.0).mean()),
@@ -115,7 +113,7 @@ def _always(steps: RankSteps, late_ns: Times) -> int | None:
     return who if long and float((own > 0).mean()) >= thresholds.RANK_LAST_IN else None
 
 
-def _now_and_then(steps: RankSteps) -> tuple[int, NDArray[np.bool_], _Reason] | None:
+def _now_and_then(steps: RankSteps) -> tuple[int, NDArray[np.bool_], Reason] | None:
     """A rank with steps that are far longer than its others, in one phase, and hardly any other rank has."""
     own_ns = steps.own_ns - steps.delay_ns  # a thread that is preempted now and then says nothing of its job
     over_ns = own_ns - np.median(own_ns, axis=1, keepdims=True)
@@ -149,35 +147,35 @@ def _now_and_then(steps: RankSteps) -> tuple[int, NDArray[np.bool_], _Reason] | 
         return None  # chance, not a thing that the script does
     garbage = steps.garbage_ns[who][bursts]
     if float(np.median(garbage / over_ns[who][bursts])) >= thresholds.EXPLAINED_AT:
-        return who, bursts, _Reason(cause="garbage_collection", phase=None)
+        return who, bursts, ("garbage_collection", None)
     return who, bursts, _of_phase(order[often], steps)
 
 
-def _usual_reason(steps: RankSteps, who: int, late_ns: Times, host: HostSample | None) -> _Reason:
+def _usual_reason(steps: RankSteps, who: int, late_ns: Times, host: HostSample | None) -> Reason:
     """Why a rank is late in its usual steps, those of the middle four fifths."""
     low, high = np.quantile(late_ns, (0.1, 0.9))
     usual = (late_ns >= low) & (late_ns <= high)
     more_ns = float(_beyond(steps.own_ns)[who][usual].mean())
     if more_ns <= 0:
-        return _Reason()
+        return UNKNOWN
     part = {name: float(_beyond(of)[who][usual].mean()) / more_ns for name, of in steps.by_phase_ns.items()}
     phase = max(part, key=lambda each: part[each], default=None)
-    named = _Reason()
+    named = UNKNOWN
     if phase is not None and part[phase] >= thresholds.RANK_IN_PHASE:
         named = _of_phase(phase, steps)
     if float(_beyond(steps.garbage_ns)[who][usual].mean()) >= thresholds.EXPLAINED_AT * more_ns:
-        return _Reason(cause="garbage_collection", phase=named.phase)
+        return "garbage_collection", named[1]
     delayed_ns = float(_beyond(steps.delay_ns)[who][usual].mean())
     if delayed_ns >= thresholds.EXPLAINED_AT * more_ns:
-        return _Reason(cause=_cpu_cause(delayed_ns / steps.usual_step_ns, host), phase=named.phase)
+        return _cpu_cause(delayed_ns / steps.usual_step_ns, host), named[1]
     in_model = sum(part.get(name, 0.0) for name in _MODEL)
     if in_model >= thresholds.RANK_IN_PHASE and _has_more_data(steps, who):
-        return _Reason(cause="uneven_data", phase=named.phase)
+        return "uneven_data", named[1]
     return named
 
 
-def _of_phase(phase: str, steps: RankSteps) -> _Reason:
-    return _Reason(cause=_CAUSE_OF_PHASE[phase], phase=phase) if _is_known(phase, steps) else _Reason()
+def _of_phase(phase: str, steps: RankSteps) -> Reason:
+    return (_CAUSE_OF_PHASE[phase], phase) if _is_known(phase, steps) else UNKNOWN
 
 
 def _is_known(phase: str, steps: RankSteps) -> bool:

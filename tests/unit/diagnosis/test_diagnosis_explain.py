@@ -64,7 +64,7 @@ def test_every_word_of_a_screen_is_explained() -> None:
         *("queued", "manual"),
         *(field.removesuffix("_ns") for field in IdleParts.__struct_fields__),
         *CAUSES,
-        *(edit.name for edit in script_edits.EDITS),
+        *script_edits.EDITS,
         *(
             row["edit"]
             for module in (job_settings, ledger_edits)
