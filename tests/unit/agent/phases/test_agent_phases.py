@@ -4,17 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent.phases.phase_clock import (
-    BACKWARD,
-    DATA_WAIT,
-    FORWARD,
-    NAMES,
-    OPTIMIZER,
-    OTHER,
-    PhaseClock,
-)
+from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, NAMES, OTHER, PhaseClock
 
 ROOT, SECOND = 1, 2
+DATA_WAIT, OPTIMIZER = map(NAMES.index, ("data_wait", "optimizer"))
 
 
 def spent(clock: PhaseClock, now: int) -> dict[str, int]:
