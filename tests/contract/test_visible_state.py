@@ -3,7 +3,6 @@
 import copy
 import io
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from autobrrr.agent.remedies.registry import Refused, Remedy, Undo, WatchedUndo
 from support.agent.remedies import UNDONE, Training, job_for, options_of, pairs, release
 from support.agent.visible import differing, optimizer_state, visible_state
+from support.training import ran
 
 pytestmark = [
     pytest.mark.integration,
@@ -157,11 +157,5 @@ def test_a_fresh_process_without_us_loads_what_was_saved_and_nothing_is_on(tmp_p
         files.append(str(file))
     assert len(files) > 8
     tests = str(Path(__file__).resolve().parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", LOADS, tests, *files],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = ran([sys.executable, "-c", LOADS, tests, *files], cwd=tmp_path)
     assert done.stdout.split() == files, done.stderr[-2000:]

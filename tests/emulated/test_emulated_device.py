@@ -3,12 +3,13 @@
 import itertools
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+from support.training import ran
 
 pytestmark = pytest.mark.nightly
 
@@ -71,9 +72,7 @@ def test_memory_ends_at_the_devices_size(device):
 def test_nvml_tells_another_process_who_uses_the_device(device):
     held = torch.empty(GIB, dtype=torch.uint8, device="cuda")
     torch.cuda._sleep(int(0.5 * 1.98e9))
-    asked = subprocess.run(
-        [sys.executable, "-c", ASK.format(pid=os.getpid())], capture_output=True, text=True, check=True
-    )
+    asked = ran([sys.executable, "-c", ASK.format(pid=os.getpid())], check=True)
     used, busy, total = map(int, asked.stdout.split())
     assert used >= held.numel()
     assert busy > 0

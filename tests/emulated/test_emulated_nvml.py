@@ -1,10 +1,11 @@
 """Which of several devices NVML is asked about: the one that the job itself names."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+
+from support.training import ran
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -30,7 +31,5 @@ print("found")
 
 def test_in_a_container_with_several_devices_it_is_the_one_with_the_jobs_parameters() -> None:
     environment = {**os.environ, "EMU_DEVICES": "3"}
-    done = subprocess.run(
-        [sys.executable, "-c", ON_THE_THIRD], env=environment, capture_output=True, text=True, check=False
-    )
+    done = ran([sys.executable, "-c", ON_THE_THIRD], env=environment)
     assert done.stdout == "found\n", done.stderr[-2000:]

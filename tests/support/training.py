@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -137,16 +139,14 @@ class Outcome:
         return found
 
 
+def ran(words: Sequence[str | Path], *, check: bool = False, **how: Any) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, with all that it printed; `check` and `how` are those of `subprocess.run`."""
+    return subprocess.run(words, check=check, **{"capture_output": True, "text": True, **how})
+
+
 def autobrrr(folder: Path, *words: str, timeout_s: float = 120) -> Outcome:
     """Run one command of ours as a user does: in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "autobrrr", *words],
-        capture_output=True,
-        text=True,
-        env=environment(folder),
-        timeout=timeout_s,
-        check=False,
-    )
+    done = ran([sys.executable, "-m", "autobrrr", *words], env=environment(folder), timeout=timeout_s)
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 

@@ -21,10 +21,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [{"pid": -1}, {"argv": "x"}],
-)
+@pytest.mark.parametrize("odd", [{"pid": -1}, {"argv": "x"}])
 def test_facts_that_can_t_be_are_refused(
     odd: dict[str, object], pair: tuple[socket.socket, socket.socket]
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from autobrrr.cli import VERBS
+from support.training import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -111,8 +111,6 @@ def test_the_safety_page_names_tests_that_are_there() -> None:
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="mkdocs-material is in the docs extra")
     words = ["build", "--strict", "--quiet", f"--config-file={ROOT / 'mkdocs.yml'}", f"--site-dir={tmp_path}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", *words], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = ran([sys.executable, "-m", "mkdocs", *words], cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "index.html").is_file()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from autobrrr import own_modules
+from support.training import ran
 
 PACKAGE = own_modules.ROOT / "autobrrr"
 
@@ -18,14 +18,7 @@ PACKAGE = own_modules.ROOT / "autobrrr"
 def test_a_module_in_the_working_folder_does_not_run_in_the_place_of_ours(tmp_path: Path) -> None:
     (tmp_path / "autobrrr.py").write_text("print('theirs')")
     (tmp_path / "msgspec.py").write_text("print('theirs')")
-    done = subprocess.run(
-        own_modules.command("autobrrr", "--version"),
-        env=own_modules.environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(own_modules.command("autobrrr", "--version"), env=own_modules.environment(), cwd=tmp_path)
     assert done.stdout.startswith("autobrrr "), done.stderr
     assert "theirs" not in done.stdout
 

@@ -2,11 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support.training import ran
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.nightly, pytest.mark.timeout(300)]
 BEGIN = """
@@ -37,14 +38,7 @@ def ranks(folder: Path, script: str) -> list[dict[str, object]]:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--log-dir"]
     launcher += [str(folder / "logs"), "--redirects", "1"]
     environment = {**os.environ, "EMU_DEVICES": "2", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    ended = subprocess.run(
-        [sys.executable, *launcher, str(folder / "job.py")],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=200,
-        check=False,
-    )
+    ended = ran([sys.executable, *launcher, str(folder / "job.py")], env=environment, timeout=200)
     assert ended.returncode == 0, ended.stderr
     said = sorted((folder / "logs").rglob("stdout.log"), key=lambda each: int(each.parent.name))
     return [json.loads(each.read_text().split("told ")[1].splitlines()[0]) for each in said]

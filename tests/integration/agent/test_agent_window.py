@@ -191,11 +191,7 @@ end()
 
 @pytest.mark.parametrize(
     ("code", "steps", "why"),
-    [
-        (SCHEDULED, 3, "profiled already"),
-        (PROFILES, 12, "started a profiler"),
-        (FORKS, 12, "or a process"),
-    ],
+    [(SCHEDULED, 3, "profiled already"), (PROFILES, 12, "started a profiler"), (FORKS, 12, "or a process")],
 )
 def test_a_window_gives_way_to_what_the_job_does(code: str, steps: int, why: str, job: AgentJob) -> None:
     with job.session(code) as peer:

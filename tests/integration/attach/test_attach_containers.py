@@ -26,6 +26,7 @@ from support.outside.containers import (
     UID,
     UNPRIVILEGED,
 )
+from support.training import ran
 
 pytestmark = [
     pytest.mark.integration,
@@ -124,14 +125,7 @@ class Looked:
     environment: dict[str, str]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.words, sys.executable, *words],
-            capture_output=True,
-            text=True,
-            env=self.environment,
-            check=False,
-            timeout=120,
-        )
+        return ran([*self.words, sys.executable, *words], env=self.environment, timeout=120)
 
     def doctor(self) -> tuple[int, dict[str, dict[str, str]]]:
         done = self.run("-m", "autobrrr", "doctor", str(self.pid), "--json")

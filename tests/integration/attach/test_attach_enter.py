@@ -16,7 +16,7 @@ from autobrrr.attach.enter import AgentConnection, enter
 from autobrrr.errors import CannotAttach, TargetGone
 from support.attach import KINDS, SLEEPS, TRAINS, VERSIONS, child, eventually, interpreters, probe_bundle
 from support.day_cases import by_day
-from support.training import EVERY, Finished, TrainingJob, autobrrr
+from support.training import EVERY, Finished, TrainingJob, autobrrr, ran
 
 pytestmark = pytest.mark.integration
 
@@ -80,9 +80,7 @@ print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[
 def test_the_agent_imports_next_to_nothing_that_torch_has_not() -> None:
     """While it imports a module, a job's thread that looks into `sys.modules` finds one half made."""
     names = [name for name, *_ in code_bundle.entries() if name.startswith("agent")]
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTS, *names], capture_output=True, text=True, check=True, timeout=120
-    )
+    done = ran([sys.executable, "-c", IMPORTS, *names], check=True, timeout=120)
     few = {"statistics", "_statistics", "fractions", "decimal", "_decimal", "resource", "sysconfig"}
     assert set(done.stdout.split()) <= few
 

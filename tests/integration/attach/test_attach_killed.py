@@ -1,7 +1,6 @@
 """What an attach that is killed while it enters leaves, the next one takes away."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from autobrrr.attach.enter import enter
 from support.attach import eventually
-from support.training import EVERY, Finished, TrainingJob, environment
+from support.training import EVERY, Finished, TrainingJob, environment, ran
 
 pytestmark = pytest.mark.integration
 
@@ -69,13 +68,10 @@ def test_whenever_an_attach_is_killed_nothing_stays(
     alone = threads(trains.pid)
     for point, (owner, name, when) in POINTS.items():
         words = [str(trains.pid), owner, name, when]
-        done = subprocess.run(
+        done = ran(
             [sys.executable, "-c", ENTERS, *words],
             env={**environment(tmp_path), "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
-            capture_output=True,
-            text=True,
             timeout=60,
-            check=False,
         )
         assert done.returncode == -9, (point, done.stderr)
         eventually(lambda: threads(trains.pid) == alone and not rings(trains.pid))

@@ -15,7 +15,7 @@ from autobrrr.attach.enter import enter
 from autobrrr.attach.preload import preloaded_agent
 from support.attach import RARE, STANDIN, eventually, interpreters, probe_bundle
 from support.day_cases import by_day
-from support.training import autobrrr, environment
+from support.training import autobrrr, environment, ran
 
 pytestmark = pytest.mark.integration
 
@@ -139,9 +139,7 @@ def test_an_existing_sitecustomize_still_runs(tmp_path: Path) -> None:
     env = {**environment(tmp_path), "PYTHONPATH": str(theirs)}
     prepared = preloaded_agent.prepare(None, env, tmp_path / "run" / "autobrrr")
     asked = "import sys, sitecustomize; print(sys.came_first, sitecustomize.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", asked], env=prepared.environment, capture_output=True, text=True, check=True
-    )
+    done = ran([sys.executable, "-c", asked], env=prepared.environment, check=True)
     assert done.stdout == f"yes {theirs / 'sitecustomize.py'}\n"
     assert done.stderr == ""
 
@@ -149,12 +147,8 @@ def test_an_existing_sitecustomize_still_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", by_day(sorted(interpreters()), lambda version: version not in RARE))
 def test_a_python_without_torch_or_sitecustomize_notices_nothing(version: str, tmp_path: Path) -> None:
     prepared = preloaded_agent.prepare(None, environment(tmp_path), tmp_path / "run" / "autobrrr")
-    done = subprocess.run(
-        [interpreters()[version], "-W", "error", "-c", "print(1)"],
-        env=prepared.environment,
-        capture_output=True,
-        text=True,
-        check=True,
+    done = ran(
+        [interpreters()[version], "-W", "error", "-c", "print(1)"], env=prepared.environment, check=True
     )
     assert (done.stdout, done.stderr) == ("1\n", "")
 

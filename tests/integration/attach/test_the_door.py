@@ -19,6 +19,7 @@ from autobrrr.client import diagnosing
 from autobrrr.client.session_client import join
 from autobrrr.errors import CannotAttach
 from support.attach import STANDIN, child, eventually
+from support.training import ran
 
 pytestmark = [
     pytest.mark.integration,
@@ -67,12 +68,9 @@ def job_of(user: int, folder: Path, body: str = "while True: pass") -> Iterator[
 def behind_the_door(pid: int, code: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process of root's that has gone through the door of a job."""
     source = "import os, sys\nfrom autobrrr.attach import door\ndoor.go_through(int(sys.argv[1]))\n"
-    return subprocess.run(
+    return ran(
         [sys.executable, "-c", source + textwrap.dedent(code), str(pid), *words],
-        capture_output=True,
-        text=True,
         env={**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests'}", "SECRET": "of root's"},
-        check=False,
         timeout=120,
     )
 
@@ -203,7 +201,7 @@ def test_a_command_about_another_users_job_is_that_users(theirs: Path, tmp_path:
     environment = {**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'tui'}", "HOME": str(tmp_path)}
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*words, *more], capture_output=True, text=True, env=environment, check=False)
+        return ran([*words, *more], env=environment)
 
     with job_of(user, theirs) as pid:
         attached = run("attach", str(pid), "--outside", "--plain", "--for", "1s")
@@ -241,12 +239,7 @@ def test_a_process_of_two_users_is_refused(theirs: Path) -> None:
     words = [*BECOMES, str(USER), str(set_uid), "-c", "print(flush=True)\nwhile True: pass"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as both:
         both.stdout.readline()
-        done = subprocess.run(
-            [sys.executable, "-m", "autobrrr", "doctor", str(both.pid)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ran([sys.executable, "-m", "autobrrr", "doctor", str(both.pid)])
         both.kill()
     assert done.returncode == 3
     assert "the rights of two users" in done.stderr

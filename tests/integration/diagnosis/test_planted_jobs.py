@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from benchmarks.planted.held_out import HELD_OUT
 from benchmarks.planted.job_process import JobFailed, PlantedJob, timed
 from benchmarks.planted.results import ROOT
 from benchmarks.planted.tables.cases import CASES
-from support.training import environment
+from support.training import environment, ran
 
 pytestmark = pytest.mark.integration
 
@@ -40,14 +39,7 @@ def test_every_case_trains_its_steps_on_hollow_data(told: dict[str, str]) -> Non
     alone = [case for case in (*CASES, *HELD_OUT) if case.job != "crowd"]
     once = {(case.module, *case.words({"threads": 1})) for case in alone}
     jobs = [(module, words) for module, *words in sorted(once)]
-    done = subprocess.run(
-        [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(jobs)],
-        capture_output=True,
-        text=True,
-        env=told,
-        timeout=600,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", IN_ONE_PROCESS, json.dumps(jobs)], env=told, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("done") == len(jobs)
 

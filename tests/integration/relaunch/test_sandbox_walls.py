@@ -13,6 +13,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.trial import live_trial, trial_factory
 from autobrrr.relaunch.trial.live_trial import Limits, LiveTrial
 from support import relaunch
+from support.training import ran
 
 pytestmark = pytest.mark.integration
 WRITES = """
@@ -158,11 +159,8 @@ def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:
             "walls.raise_walls(size_bytes=1 << 20, folder=w, needed=[u], open_folders=[])\n"
             "open(u + '/x', 'wb').write(b'1'); print(os.getuid(), os.listdir(u))\n"
         )
-        done = subprocess.run(
+        done = ran(
             [sys.executable, "-c", code, str(base / "w"), str(base / "u")],
-            capture_output=True,
-            text=True,
-            check=False,
             cwd=Path(__file__).resolve().parents[3],
         )
         if "Operation not permitted" in done.stderr:

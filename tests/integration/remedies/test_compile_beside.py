@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support.training import ran
 
 pytestmark = pytest.mark.integration
 
@@ -48,9 +49,7 @@ def test_the_job_finds_its_graphs_compiled(tmp_path: Path) -> None:
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", JOB], capture_output=True, text=True, timeout=400, env=environment, check=False
-    )
+    done = ran([sys.executable, "-c", JOB], timeout=400, env=environment)
     assert done.returncode == 0, done.stderr
     assert "'autograd_cache_hit': 1" in done.stdout
 

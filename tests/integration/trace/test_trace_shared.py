@@ -1,7 +1,6 @@
 """Real GPU traces of public projects: every figure equals that of the slow, independent program."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from autobrrr.trace.causes.host_causes import CAUSES
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from autobrrr.trace.trace_records import DeviceAnalysis, TraceAnalysis
+from support.training import ran
 
 pytestmark = pytest.mark.integration
 
@@ -181,13 +181,7 @@ def test_standard_input_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
         "import argparse, sys; from autobrrr.cli.verbs import analyze; parser = argparse.ArgumentParser();"
         "analyze.prepare_parser(parser); sys.exit(analyze.run(parser.parse_args(['-', '--json'])))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        stdin=(FOLDER / name).open("rb"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran([sys.executable, "-c", program], stdin=(FOLDER / name).open("rb"), check=True)
     found = json.loads(done.stdout)["traces"][0]
     assert found["file"] == "-"
     assert found["devices"][0]["span_ns"] == only(name).span_ns

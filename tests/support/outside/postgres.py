@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.training import ran
+
 USER, PASSWORD = "tuner", "s3cret-{x}"  # braces: Optuna takes its URL for a template
 INSTALLED = Path("/usr/lib/postgresql")
 
@@ -84,15 +86,12 @@ class Server:
         return done.stdout.strip()
 
     def _psql(self, database: str, statement: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return ran(
             [
                 *(str(self.binaries / "psql"), "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-qAt"),
                 *("-d", database, "-c", statement),
             ],
             env={**os.environ, "PGPASSWORD": PASSWORD},
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=20,
         )
 

@@ -1,6 +1,5 @@
 """What a job compiles, traces or exports while something of ours is on is what it would be without us."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from autobrrr.agent.loop.root_modules import RootModules
 from autobrrr.agent.loop.step_hook import Hot
 from autobrrr.agent.loop.step_marks import Marks
 from support.agent import fail
+from support.training import ran
 
 ONES = torch.ones(2, 4)
 GRAPHS = torch._dynamo.utils.counters
@@ -108,9 +108,7 @@ for _ in range(3):
 @pytest.mark.integration
 def test_a_script_that_compiles_in_one_graph_does_so_while_it_is_audited(tmp_path: Path) -> None:
     account = tmp_path / "account"
-    done = subprocess.run(
-        [sys.executable, "-c", AUDITED, str(account)], capture_output=True, text=True, check=False
-    )
+    done = ran([sys.executable, "-c", AUDITED, str(account)])
     assert done.returncode == 0, done.stderr
     assert "broken" not in account.read_text()
 

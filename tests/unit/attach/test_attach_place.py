@@ -68,9 +68,7 @@ def killed(tmp_path: Path, root: Path) -> str:
     )
     package = str(Path(__file__).resolve().parents[3])
     subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": package},
-        check=False,
+        [sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": package}, check=False
     )
     (left,) = (root / "tmp").iterdir()
     return left.name

@@ -17,8 +17,7 @@ TORCH = "7f00-7f01 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
-    [("0", 0), ("12\n", 12), ("-1", -1), ("18446744073709551615", 2**64 - 1), (b"7", 7)],
+    ("text", "found"), [("0", 0), ("12\n", 12), ("-1", -1), ("18446744073709551615", 2**64 - 1), (b"7", 7)]
 )
 def test_a_number_of_the_kernel_s(text: str | bytes, found: int) -> None:
     assert kernel_text.number(text) == found

@@ -34,8 +34,7 @@ def queue(
 
 
 @pytest.mark.parametrize(
-    ("device_us", "step_us", "twice"),
-    [(20, 2000, 2.0), (3, 1000, 1.0), (3, 600, 1.0), (8, 1000, 1.6)],
+    ("device_us", "step_us", "twice"), [(20, 2000, 2.0), (3, 1000, 1.0), (3, 600, 1.0), (8, 1000, 1.6)]
 )
 def test_the_longer_of_host_and_device_says_how_a_step_grows(
     device_us: float, step_us: float, twice: float

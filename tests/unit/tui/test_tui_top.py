@@ -38,9 +38,7 @@ class Session(PlayedClient):
 
 
 def after(
-    *keys: str,
-    size: tuple[int, int] = (80, 24),
-    jobs: Callable[[], list[JobLine]] = lambda: JOBS,
+    *keys: str, size: tuple[int, int] = (80, 24), jobs: Callable[[], list[JobLine]] = lambda: JOBS
 ) -> tuple[str, list[int], int]:
     """What the list shows after these keys, which jobs were gone into, how deep the screens lie."""
     entered: list[int] = []

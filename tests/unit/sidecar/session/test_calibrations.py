@@ -85,8 +85,7 @@ def test_peaks_are_measured_once_with_the_jobs_own_torch_and_said(
 
 
 @pytest.mark.parametrize(
-    ("waited", "now", "again"),
-    [(0.05, 0.0, 0), (0.4, 0.05, 1), (0.4, 0.3, 0), (0.7, 0.3, 1), (0.7, 0.7, 0)],
+    ("waited", "now", "again"), [(0.05, 0.0, 0), (0.4, 0.05, 1), (0.4, 0.3, 0), (0.7, 0.3, 1), (0.7, 0.7, 0)]
 )
 def test_peaks_of_a_busy_machine_are_measured_again_once_it_is_quieter(
     waited: float, now: float, again: int, tmp_path: Path, children: Children

@@ -216,9 +216,7 @@ HOST = msgspec.structs.replace(
 )
 
 
-def test_what_a_window_showed_of_the_job_before_it_was_changed_does_not_speak_any_more(
-    stage: Stage,
-) -> None:
+def test_what_a_window_showed_of_the_job_before_it_was_changed_does_not_speak_any_more(stage: Stage) -> None:
     windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
     findings = stage.session.findings
     assert findings.profile is not None
