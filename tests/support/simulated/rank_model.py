@@ -7,6 +7,7 @@ that anybody could ask next. So who is late, and who dies (whose next question n
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from autobrrr.agent.ranks.switch_protocol import (
     RankMember,
@@ -97,17 +98,25 @@ class Explored:
 def explore(ranks: list[Program], others: list[Program], *, write_once: bool = True) -> Explored:
     """Take every action that anybody could take, in every order."""
     found, parties = Explored(), [*ranks, *others]
+
+    @cache  # a party that has had the same answers does the same
+    def run(at: int, answers: Answers) -> tuple[tuple[str, str | None] | None, object]:
+        """The question that comes next, or None and what was returned."""
+        try:
+            return None, parties[at](Replayed(answers))
+        except _Asks as ask:
+            return ask.args, None
+
     begin: tuple[tuple[Answers, ...], frozenset[tuple[str, str]]] = (((),) * len(parties), frozenset())
     seen, waiting = {begin}, [begin]
     while waiting:
         answers, standing = waiting.pop()
         found.states += 1
         ended: list[object] = []
-        for at, party in enumerate(parties):
-            try:
-                made = party(Replayed(answers[at]))
-            except _Asks as ask:
-                key, value = ask.args
+        for at in range(len(parties)):
+            asked, made = run(at, answers[at])
+            if asked is not None:
+                key, value = asked
                 stands = dict(standing)
                 if value is not None and (key not in stands or not write_once):
                     stands[key] = value
@@ -116,8 +125,8 @@ def explore(ranks: list[Program], others: list[Program], *, write_once: bool = T
                 if after not in seen:
                     seen.add(after)
                     waiting.append(after)
-            else:
-                ended += [made] if at < len(ranks) else []
+            elif at < len(ranks):
+                ended.append(made)
         found.splits += len(set(ended)) > 1
         if len(ended) == len(ranks):
             found.outcomes.add(tuple(ended))
