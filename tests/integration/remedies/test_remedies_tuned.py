@@ -19,7 +19,7 @@ StartJob = Callable[..., TrainingJob]
 def test_a_job_tuned_with_bitwise_remedies_trains_to_the_same_bits(
     job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path
 ) -> None:
-    tuned = job("plain", *EVERY)
+    tuned = job("plain", "--busy", *EVERY)
     found = autobrrr(tmp_path, "tune", str(tuned.pid), "--for", "12s", "--allow", "bitwise", "--json")
     assert found.code == 0, found.stderr
     assert found.json["class"] == "bitwise"
@@ -33,7 +33,7 @@ def test_a_job_tuned_with_bitwise_remedies_trains_to_the_same_bits(
 
 @pytest.mark.quiet
 def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob, tmp_path: Path) -> None:
-    tuned = job("plain")
+    tuned = job("plain", "--busy")
     file = tmp_path / "made.toml"
     found = autobrrr(
         tmp_path,

@@ -55,7 +55,7 @@ for number in range(20 + 5 * RANK): step() if number < 20 else None
 if AGENT:
     ended = agent_job.begin()
 between = compile(BETWEEN, "between", "exec")
-while step(): exec(between)
+while step(): exec(between); time.sleep(0.002)
 step(); step()  # with what was switched last
 print("modes", json.dumps(modes), flush=True)
 bits = b"".join(each.detach().numpy().tobytes() for each in model.parameters())

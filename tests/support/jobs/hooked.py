@@ -25,7 +25,7 @@ def hook(each: nn.Module, _inputs: object, output: torch.Tensor) -> None:
 
 module.register_module_forward_hook(hook)
 made = 0
-for _ in pace.steps(args):
+for _ in pace.steps(args, rest_s=0.002):
     optimizer.zero_grad()
     model(inputs).square().mean().backward()
     optimizer.step()

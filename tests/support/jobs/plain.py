@@ -11,7 +11,7 @@ model = nn.Sequential(*layers, nn.Linear(32, 4))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 data = torch.randn(32, 16, 32)
 labels = torch.randint(0, 4, (32, 16))
-for step in pace.steps(args, lambda: fingerprint(model, optimizer)):
+for step in pace.steps(args, lambda: fingerprint(model, optimizer), rest_s=0.002):
     optimizer.zero_grad()
     loss = nn.functional.cross_entropy(model(data[step % 32]), labels[step % 32])
     loss.backward()

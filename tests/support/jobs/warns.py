@@ -57,7 +57,7 @@ optimizer.register_step_post_hook(after_step)
 inputs = torch.randn(16, 32)
 first: list[tuple[str, str, int]] = []
 other: dict[tuple[str, str, int], int] = {}
-for number in pace.steps(args):
+for number in pace.steps(args, rest_s=0.002):
     told.clear()
     optimizer.zero_grad()
     model(inputs).square().mean().backward()
