@@ -12,6 +12,8 @@ from support.day_cases import by_day
 pytestmark = pytest.mark.integration
 FUSED = "optimizer.fused"
 ALLOWED = ["bitwise", "rounding"]
+# What can't go on is given up after half a second, not eight.
+GIVES_UP_SOON = "from autobrrr.agent.ranks import rank_switching; rank_switching.MOST_TRIES = 3"
 
 
 def changes(modes: list[int]) -> int:
@@ -24,7 +26,7 @@ if RANK == 1 and len(modes) % 40 == 0:
     with torch.no_grad():
         for _ in range(20):
             model.module(torch.zeros(16, 64))
-    time.sleep(0.5)
+    time.sleep(0.2)
     model.train()
 """
 
@@ -68,7 +70,7 @@ def switched_on(peers: list[Peer]) -> int:
 
 
 def test_where_one_rank_has_no_agent_nothing_goes_on(tmp_path: Path) -> None:
-    with RankJobs(tmp_path, agents=1) as jobs:
+    with RankJobs(tmp_path, agents=1, between=GIVES_UP_SOON) as jobs:
         peers = meet(jobs.peers())
         done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=ALLOWED)
         assert not done["ok"]
@@ -164,7 +166,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 steps, ended = 0, None
 with Join([model]):
     while steps < 100 if RANK == 0 else not agent_job.told():
-        time.sleep(0.01)
+        exec(BETWEEN), time.sleep(0.01)
         optimizer.zero_grad()
         model(torch.randn(16, 64)).square().mean().backward()
         optimizer.step()
@@ -181,7 +183,7 @@ dist.destroy_process_group()
 
 
 def test_where_a_rank_has_no_more_data_nothing_goes_on_and_the_others_train_on(tmp_path: Path) -> None:
-    with RankJobs(tmp_path, script=UNEVEN) as ranks:
+    with RankJobs(tmp_path, script=UNEVEN, between=GIVES_UP_SOON) as ranks:
         jobs = ranks.jobs
         peers = meet([job.peer() for job in jobs])
         jobs[0].until("no more data")
