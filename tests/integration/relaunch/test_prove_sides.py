@@ -78,9 +78,10 @@ def test_a_python_without_torch_is_told(tmp_path: Path, folder: Path) -> None:
 
 
 def test_a_python_that_is_not_there_is_told(tmp_path: Path, folder: Path) -> None:
-    code, found, _ = proof_verb.proven(tmp_path, folder, *pair(folder, python="/nowhere/python"))
+    words = ("--before", command(folder, python="/nowhere/python"), "--after", command(folder))
+    code, found, _ = proof_verb.proven(tmp_path, folder, *words)
     assert code != 0
-    assert "after: " in found["error"]
+    assert "before: " in found["error"]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.study.timed_turns import block
 from autobrrr.relaunch.trial.live_trial import TrialLaunch
 from support import relaunch, training
+from support.day_cases import by_day
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("walled", [False, True])
+@pytest.mark.parametrize("walled", by_day([False, True], bool))
 def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp_path: Path) -> None:
     job = (str(training.JOBS / "ranks.py"), "--until", "never")
     command = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", *job)
