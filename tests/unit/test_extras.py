@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from autobrrr.errors import install_line
 from autobrrr.roofline import roofline_measure
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = ("torch",)  # what the core does without
 
 
 @pytest.mark.parametrize(
@@ -57,31 +54,3 @@ def test_an_extra_brings_every_package_that_is_named() -> None:
     }
     assert {"torch", "textual-serve", "psycopg[binary]"} <= told
     assert all(f'"{package}>=' in extras for package in told)
-
-
-@pytest.mark.integration
-def test_the_core_runs_where_no_extra_is_installed(tmp_path: Path) -> None:
-    """What attach, diagnose, tune, the screen and recipes load, with torch forbidden."""
-    code = f"""
-import sys
-for name in {CORE!r}:
-    sys.modules[name] = None
-import importlib
-for name in ("sidecar.daemon", "sidecar.tuning.tuning_thread", "tuner.live_search", "tuner.tuning_study",
-             "relaunch.search.point_search", "client.diagnosing", "recipe", "report.pages.session_page",
-             "trace.trace_analysis", "cli.verbs.recipe", "cli.verbs.attach", "cli.verbs.tune",
-             "cli.verbs.run", "cli.verbs.top"):
-    importlib.import_module("autobrrr." + name)
-import autobrrr_tui.app
-from autobrrr.cli import main
-for words in (["recipe", "ls"], ["recipe", "schema"], ["explain"], ["report", "demo"], ["ls"]):
-    assert main(words) == 0, words
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stderr
