@@ -40,9 +40,10 @@ $(STAMP): $(DEMO_STAMP)
 demo: $(DEMO_STAMP)
 	$(BIN)/python -m autobrrr demo
 
-# Pages that are made from the program itself: commands, remedies, words, JSON, figures. A test holds them current.
+# Pages that are made from the program itself: commands, remedies, words, JSON, figures, pictures. A test holds them current.
 pages: setup
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/pictures.py
 
 docs: pages
 	$(PIP) -q -e '.[docs]'

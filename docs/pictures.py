@@ -1,54 +1,112 @@
-"""Draws the screen at four sizes, at the end of the recording that ships: `docs/images/screen-*.svg`.
+"""Draws `docs/images`: a recorded session as an animation, its screens, and what commands printed.
 
-`python docs/pictures.py` writes them, and the list of remedies. They load no font from elsewhere.
+`python docs/pictures.py` writes all of it from the recording that ships and from `docs/images/captured`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tui")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tui"), str(ROOT / "docs")]
 
+from drawing import Rows, picture  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.text import Text  # noqa: E402
+
+from autobrrr.cli.printed import COLOURED  # noqa: E402
+from autobrrr.report.text_rows import fitted  # noqa: E402
 from autobrrr_tui.app import AutobrrrApp  # noqa: E402
-from autobrrr_tui.screens.session_screen import SessionScreen, Updated  # noqa: E402
+from autobrrr_tui.screens.session_screen import SessionScreen  # noqa: E402
 from autobrrr_tui.sources.replay_source import RECORDING, ReplaySource, read  # noqa: E402
+from autobrrr_tui.view_state import Publish, View  # noqa: E402
 
 IMAGES = Path(__file__).parent / "images"
 SIZES = ((60, 16), (80, 24), (120, 40), (200, 60))
-FOREIGN_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+MOVING = ((60, 16), (120, 40))
+COLUMNS = 80  # of what commands printed
+EACH, LENGTH_S, LAST_S = 2, 10, 3  # screens of a stage of the session; how long all are shown, and the last
 
 
-class Pictured(SessionScreen):
-    """A session screen that tells when it has drawn its first view."""
+class Silent(ReplaySource):
+    """Publishes nothing: the views are handed to the screen one by one."""
 
-    drawn: asyncio.Event
-
-    def on_updated(self, message: Updated) -> None:
-        super().on_updated(message)
-        self.drawn.set()
+    def start(self, publish: Publish) -> None:
+        pass
 
 
-async def picture(size: tuple[int, int], *keys: str) -> str:
-    """The SVG of the screen after these keys."""
-    screen = Pictured(ReplaySource(read(RECORDING), title="demo"), export_to=Path())
-    screen.drawn = asyncio.Event()
+def recorded() -> list[View]:
+    """What the screen shows of the recording, in its order, up to the moment before the session is left."""
+    views: list[View] = []
+    source = ReplaySource(read(RECORDING), title="demo", speed=1, wait=lambda _: False)
+    source._play(views.append)
+    return [view for view in views if view.playing]
+
+
+def moments(views: Sequence[View]) -> list[View]:
+    """The first view, and as many of each stage, evenly spread up to its last."""
+
+    def stage(view: View) -> object:
+        return (view.tuned is None, view.progress and (view.progress.stage, view.progress.remedy))
+
+    stages = [list(group) for _, group in groupby(views, stage)]
+    spread = [
+        of_stage[round(each * (len(of_stage) - 1) / EACH)]
+        for of_stage in stages
+        for each in range(1, EACH + 1)
+    ]
+    return [views[0], *spread]
+
+
+async def screens(size: tuple[int, int], views: Sequence[View], *keys: str) -> list[Rows]:
+    """What the screen shows of these views after these keys."""
+    screen = SessionScreen(Silent([], title="demo"), export_to=Path())
+    found: list[Rows] = []
     app = AutobrrrApp(screen, environ={})
     async with app.run_test(size=size) as pilot:
-        await screen.drawn.wait()
         await pilot.press(*keys)
-        await pilot.pause()
-        return FOREIGN_FONT.sub("", app.export_screenshot(title="autobrrr"))
+        for view in views:
+            screen._publish(view)
+            await pilot.pause()
+            found.append([list(strip) for strip in screen._compositor.render_strips()])
+    return found
+
+
+def moving(size: tuple[int, int]) -> str:
+    """The animation of the recording on a screen of this size."""
+    shown = asyncio.run(screens(size, moments(recorded())))
+    title = "The first screen of autobrrr attach: a verdict, remedies tried in A/B pairs, and the proven gain"
+    each_s = (LENGTH_S - LAST_S) / (len(shown) - 1)
+    return picture(title, shown, [*[each_s] * (len(shown) - 1), LAST_S])
+
+
+def still(size: tuple[int, int], *keys: str) -> str:
+    """The screen after the tuning."""
+    return picture("autobrrr attach", asyncio.run(screens(size, recorded()[-1:], *keys)))
+
+
+def printed(text: str) -> str:
+    """What a command printed, as a terminal shows it: the first lines are what was typed."""
+    shown = Text(fitted(text.rstrip(), COLUMNS))
+    shown.highlight_regex(r"(?m)^\$ .*$", "bold")
+    for pattern, style in COLOURED.items():
+        shown.highlight_regex(pattern, style)
+    console = Console(width=COLUMNS, color_system="truecolor", highlight=False)
+    return picture("autobrrr", [console.render_lines(shown)])
 
 
 def main() -> None:
-    IMAGES.mkdir(exist_ok=True)
+    for size in MOVING:
+        (IMAGES / f"session-{size[0]}x{size[1]}.svg").write_text(moving(size))
     for size in SIZES:
-        (IMAGES / f"screen-{size[0]}x{size[1]}.svg").write_text(asyncio.run(picture(size)))
-    (IMAGES / "remedies-120x40.svg").write_text(asyncio.run(picture((120, 40), "3")))
+        (IMAGES / f"screen-{size[0]}x{size[1]}.svg").write_text(still(size))
+    (IMAGES / "remedies-120x24.svg").write_text(still((120, 24), "3"))
+    for file in sorted((IMAGES / "captured").glob("*.txt")):
+        (IMAGES / f"{file.stem}.svg").write_text(printed(file.read_text()))
 
 
 if __name__ == "__main__":

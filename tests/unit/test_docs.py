@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from autobrrr.cli import VERBS
+from autobrrr.records.gain_words import factor_words
 from support.training import ran
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,21 +24,34 @@ FENCED = re.compile(r"^(```|~~~).*?^\1|^(?: {4}|\t).*?$|`[^`\n]*`", re.M | re.S)
 BIG_ROOM, MOST_LINES = 3000, 20
 
 
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+@cache
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_pages_that_are_made_from_the_program_are_current(generate: ModuleType) -> None:
-    old = [name for name, text in generate.pages().items() if (DOCS / name).read_text() != text]
+def test_pages_that_are_made_from_the_program_are_current() -> None:
+    old = [name for name, text in script("generate").pages().items() if (DOCS / name).read_text() != text]
     assert old == [], "run `make pages`"
 
 
-def test_the_command_page_has_every_verb_and_flag(generate: ModuleType) -> None:
-    text = generate.pages()["reference/commands.md"]
+def test_the_animation_is_the_recording_that_ships() -> None:
+    pictures = script("pictures")
+    gain = factor_words(pictures.recorded()[-1].tuned.speedup)
+    assert pictures.moving((60, 16)) == (DOCS / "images/session-60x16.svg").read_text(), "run `make pages`"
+    for name in ("images/session-60x16.svg", "images/session-120x40.svg"):
+        svg = (DOCS / name).read_text()
+        assert len(svg.encode()) <= 1_000_000
+        assert set(re.findall(r"animation:\w+ (\S+) ", svg)) == {"10s"}
+        assert not re.search(r"<script|@font-face|href|url\(", svg)
+        assert f">{gain} [" in "".join(re.findall(r'<g(?: class="t\d+")?>(.*)</g>', svg)), "at its end"
+        assert all(name in (ROOT / page).read_text() for page in ("README.md", "docs/index.md"))
+
+
+def test_the_command_page_has_every_verb_and_flag() -> None:
+    text = script("generate").pages()["reference/commands.md"]
     for word in (*VERBS, "--horizon", "--keep", "--no-network", "--print-completion"):
         assert word in text
 
@@ -89,15 +104,11 @@ def test_what_runs_in_ci_is_the_readmes_test_command() -> None:
 
 def test_a_room_of_many_lines_says_what_it_is() -> None:
     rooms = [*(ROOT / "autobrrr").iterdir(), *(ROOT / name for name in ("tui", "tests", "benchmarks"))]
-    big = [
-        room
-        for room in rooms
-        if room.is_dir() and sum(file.read_bytes().count(b"\n") for file in room.rglob("*.py")) > BIG_ROOM
-    ]
+    lines = {room: sum(file.read_bytes().count(b"\n") for file in room.rglob("*.py")) for room in rooms}
+    big = [room for room in rooms if lines[room] > BIG_ROOM]
     assert len(big) >= 6
     for room in big:
-        lines = (room / "README.md").read_text().splitlines()
-        assert len(lines) <= MOST_LINES, room
+        assert len((room / "README.md").read_text().splitlines()) <= MOST_LINES, room
 
 
 def test_the_safety_page_names_tests_that_are_there() -> None:
@@ -110,7 +121,7 @@ def test_the_safety_page_names_tests_that_are_there() -> None:
 @pytest.mark.integration
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="mkdocs-material is in the docs extra")
-    words = ["build", "--strict", "--quiet", f"--config-file={ROOT / 'mkdocs.yml'}", f"--site-dir={tmp_path}"]
-    done = ran([sys.executable, "-m", "mkdocs", *words], cwd=ROOT)
+    words = ["-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path}"]
+    done = ran([sys.executable, *words], cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "index.html").is_file()
