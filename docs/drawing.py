@@ -21,6 +21,7 @@ from rich.terminal_theme import SVG_EXPORT_THEME as THEME
 
 Rows = Sequence[Sequence[Segment]]
 WIDE, HIGH, MARGIN = 12, 24, 12  # of a cell, in units of the SVG: both divide by 2, 3 and 4
+SEAM = 0.5  # beyond its cell, or a gap shows between neighbors where a cell is no whole number of pixels
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,Liberation Mono,monospace"
 LINES, QUADRANTS, BRAILLE = range(0x2500, 0x2580), range(0x2596, 0x25A0), range(0x2800, 0x2900)
 SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
@@ -153,9 +154,9 @@ def shape(char: str, x: int, y: int) -> str:
             if code >> bit & 1
         )
     if char in SHADES:
-        return box(x, y, WIDE, HIGH)
+        return box(x, y, WIDE + SEAM, HIGH)
     if 0x2580 < code <= 0x2588:  # lower eighths
-        return box(x, y + HIGH - (code - 0x2580) * 3, WIDE, (code - 0x2580) * 3)
+        return box(x, y + HIGH - (code - 0x2580) * 3, WIDE + SEAM, (code - 0x2580) * 3)
     if 0x2588 < code < 0x2590:  # left eighths
         return box(x, y, (0x2590 - code) * 1.5, HIGH)
     if code in QUADRANTS:
@@ -172,7 +173,7 @@ def shape(char: str, x: int, y: int) -> str:
         left, top = x + 6 - thick // 2, y + 12 - thick // 2
         sides = {
             "UP": box(left, y, thick, 12 + thick // 2),
-            "DOWN": box(left, top, thick, 12 + thick // 2),
+            "DOWN": box(left, top, thick, 12 + thick // 2 + SEAM),
             "LEFT": box(x, top, 6 + thick // 2, thick),
             "RIGHT": box(left, top, 6 + thick // 2, thick),
         }
