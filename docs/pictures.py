@@ -15,11 +15,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tui"), str(ROOT / "docs")]
 
 from drawing import Rows, picture  # noqa: E402
+from rich.cells import cell_len  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
 
 from autobrrr.cli.printed import COLOURED  # noqa: E402
-from autobrrr.report.text_rows import fitted  # noqa: E402
 from autobrrr_tui.app import AutobrrrApp  # noqa: E402
 from autobrrr_tui.screens.session_screen import SessionScreen  # noqa: E402
 from autobrrr_tui.sources.replay_source import RECORDING, ReplaySource, read  # noqa: E402
@@ -28,8 +28,20 @@ from autobrrr_tui.view_state import Publish, View  # noqa: E402
 IMAGES = Path(__file__).parent / "images"
 SIZES = ((60, 16), (80, 24), (120, 40), (200, 60))
 MOVING = ((60, 16), (120, 40))
-COLUMNS = 80  # of what commands printed
 EACH, LENGTH_S, LAST_S = 2, 10, 3  # screens of a stage of the session; how long all are shown, and the last
+
+# What was typed stands in the texts; what it ran on, here. All on 2 shared cores, torch 2.13.0 (CPU). Paths are
+# cut to names, lines are broken as on a terminal of 80 columns, `…` stands for what is left out.
+CAPTURED = {
+    "ci": "the check of ci.md on a job that shrinks images of 256x256 in the training process",
+    "containers": "the demo's train.py in a pid namespace (unshare); doctor first without CAP_SYS_PTRACE (setpriv)",
+    "launchers": "torchrun with two ranks that shrink images: 64x64 on rank 0, 256x256 on rank 1",
+    "metrics": "the demo's train.py, attached for 20 s, without what is 0 in limit and regime",
+    "slurm": "the demo's train.py and examples/slow_dataset.py in a pid namespace; without Slurm",
+    "traces": "tb_plugin/samples/resnet50_num_workers_0 of pytorch/kineto, of 2021-06-09 (BSD-3)",
+    "trainers": "Trainer on a GPT-2 of 4 layers and 64 features; a callback takes the norm of each gradient",
+    "tune-script": "examples/slow_dataset.py; the lines that begin with autobrrr: come on standard error",
+}
 
 
 class Silent(ReplaySource):
@@ -89,14 +101,16 @@ def still(size: tuple[int, int], *keys: str) -> str:
     return picture("autobrrr attach", asyncio.run(screens(size, recorded()[-1:], *keys)))
 
 
-def printed(text: str) -> str:
-    """What a command printed, as a terminal shows it: the first lines are what was typed."""
-    shown = Text(fitted(text.rstrip(), COLUMNS))
+def printed(name: str) -> str:
+    """What a command printed, in the program's colors."""
+    text = (IMAGES / "captured" / f"{name}.txt").read_text()
+    shown = Text(text.rstrip())
     shown.highlight_regex(r"(?m)^\$ .*$", "bold")
     for pattern, style in COLOURED.items():
         shown.highlight_regex(pattern, style)
-    console = Console(width=COLUMNS, color_system="truecolor", highlight=False)
-    return picture("autobrrr", [console.render_lines(shown)])
+    columns = max(map(cell_len, text.splitlines()))
+    console = Console(width=columns, color_system="truecolor", highlight=False)
+    return picture(CAPTURED[name], [console.render_lines(shown)])
 
 
 def main() -> None:
@@ -105,8 +119,8 @@ def main() -> None:
     for size in SIZES:
         (IMAGES / f"screen-{size[0]}x{size[1]}.svg").write_text(still(size))
     (IMAGES / "remedies-120x24.svg").write_text(still((120, 24), "3"))
-    for file in sorted((IMAGES / "captured").glob("*.txt")):
-        (IMAGES / f"{file.stem}.svg").write_text(printed(file.read_text()))
+    for name in CAPTURED:
+        (IMAGES / f"{name}.svg").write_text(printed(name))
 
 
 if __name__ == "__main__":
