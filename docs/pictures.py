@@ -30,11 +30,11 @@ SIZES = ((60, 16), (80, 24), (120, 40), (200, 60))
 MOVING = ((60, 16), (120, 40))
 EACH, LENGTH_S, LAST_S = 2, 10, 3  # screens of a stage of the session; how long all are shown, and the last
 
-# What was typed stands in the texts; what it ran on, here. All on 2 shared cores, torch 2.13.0 (CPU). Paths are
-# cut to names, lines are broken as on a terminal of 80 columns, `…` stands for what is left out.
+# What was typed stands in the texts; what it ran on, here. All on 2 shared cores, torch 2.13.0 (CPU).
+# Paths are cut to names, lines are broken as on a terminal of 80 columns, `…` stands for what is left out.
 CAPTURED = {
     "ci": "the check of ci.md on a job that shrinks images of 256x256 in the training process",
-    "containers": "the demo's train.py in a pid namespace (unshare); doctor first without CAP_SYS_PTRACE (setpriv)",
+    "containers": "the demo's train.py in a pid namespace; doctor first without CAP_SYS_PTRACE (setpriv)",
     "launchers": "torchrun with two ranks that shrink images: 64x64 on rank 0, 256x256 on rank 1",
     "metrics": "the demo's train.py, attached for 20 s, without what is 0 in limit and regime",
     "slurm": "the demo's train.py and examples/slow_dataset.py in a pid namespace; without Slurm",
@@ -113,14 +113,19 @@ def printed(name: str) -> str:
     return picture(CAPTURED[name], [console.render_lines(shown)])
 
 
+def pages() -> dict[str, str]:
+    """What is drawn, by its place in `docs`."""
+    return {
+        **{f"images/session-{wide}x{high}.svg": moving((wide, high)) for wide, high in MOVING},
+        **{f"images/screen-{wide}x{high}.svg": still((wide, high)) for wide, high in SIZES},
+        "images/remedies-120x24.svg": still((120, 24), "3"),
+        **{f"images/{name}.svg": printed(name) for name in CAPTURED},
+    }
+
+
 def main() -> None:
-    for size in MOVING:
-        (IMAGES / f"session-{size[0]}x{size[1]}.svg").write_text(moving(size))
-    for size in SIZES:
-        (IMAGES / f"screen-{size[0]}x{size[1]}.svg").write_text(still(size))
-    (IMAGES / "remedies-120x24.svg").write_text(still((120, 24), "3"))
-    for name in CAPTURED:
-        (IMAGES / f"{name}.svg").write_text(printed(name))
+    for name, svg in pages().items():
+        (IMAGES.parent / name).write_text(svg)
 
 
 if __name__ == "__main__":

@@ -33,14 +33,14 @@ def script(name: str) -> ModuleType:
 
 
 def test_pages_that_are_made_from_the_program_are_current() -> None:
-    old = [name for name, text in script("generate").pages().items() if (DOCS / name).read_text() != text]
+    made = script("generate").pages() | script("pictures").pages()
+    old = [name for name, text in made.items() if (DOCS / name).read_text() != text]
     assert old == [], "run `make pages`"
 
 
 def test_the_animation_is_the_recording_that_ships() -> None:
     pictures = script("pictures")
     gain = factor_words(pictures.recorded()[-1].tuned.speedup)
-    assert pictures.moving((60, 16)) == (DOCS / "images/session-60x16.svg").read_text(), "run `make pages`"
     for name in ("images/session-60x16.svg", "images/session-120x40.svg"):
         svg = (DOCS / name).read_text()
         assert len(svg.encode()) <= 1_000_000
