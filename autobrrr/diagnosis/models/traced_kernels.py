@@ -25,24 +25,8 @@ from autobrrr.diagnosis.robust_stats import (
 from autobrrr.records import TracedSteps
 
 COMPUTE_STEMS = (
-    "mm",
-    "addmm",
-    "bmm",
-    "baddbmm",
-    "addbmm",
-    "mv",
-    "addmv",
-    "dot",
-    "vdot",
-    "matmul",
-    "linear",
-    "linear_backward",
-    "bilinear",
-    "einsum",
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
+    *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "matmul", "linear"),
+    *("linear_backward", "bilinear", "einsum", "lstm", "gru", "rnn_tanh", "rnn_relu"),
 )
 COMPUTE_MARKS = (
     *("conv", "attention", "mkldnn", "_rnn", "_lstm", "_gru", "scaled_mm", "int_mm", "addmm"),
