@@ -114,11 +114,7 @@ class AgentSession:
 
     def _hello(self) -> None:
         facts = self._told["facts"] = self._facts()
-        hello: dict[str, object] = {
-            "event": "hello",
-            "ring_fd": True,
-            "facts": facts,
-        }
+        hello: dict[str, object] = {"event": "hello", "ring_fd": True, "facts": facts}
         self._link.send(hello, self._pages.fd)
         self._pages.close_fd()
 

@@ -23,7 +23,7 @@ Stacks = Counter[CallSite]  # of frames that were on the stack
 UserStack = tuple[CallSite, ...]  # frames from the innermost
 CallPaths = Counter[tuple[str, UserStack]]  # (phase, frames)
 
-MODEL_PHASES = ("forward", "backward", "optimizer")
+MODEL_PHASES, UPDATES = ("forward", "backward", "optimizer"), ("backward", "optimizer")
 MOST_SITES = 24
 RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")  # function and line at which dynamo goes on
 READS_BACK = frozenset({"item", "tolist"})
@@ -45,9 +45,9 @@ CALLS = {  # names whose call at a line says what it does there
     "LongTensor": "makes tensors",
     "FloatTensor": "makes tensors",
 }
-ANYWHERE = ("picks rows",)  # in the function: what is picked is worked on in its other lines
-IN_C = ("makes tensors", "loops", "updates")  # what calls no Python
-MOSTLY_IN_C = 2 / 3  # of the looks at its line
+ANYWHERE = ("iloc", "loc", "iterrows")  # in the function: what is picked is worked on in its other lines
+NO_LOOPS = COPIES | {name for name, what in CALLS.items() if what not in ("makes tensors", "guards")}
+MOSTLY = 2 / 3  # of the looks at its line
 EACH_ALONE = frozenset({"step", "grad", "zero_grad"})  # what each loss's own gradients are for
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
@@ -108,10 +108,11 @@ class Code:
         return found
 
     def takes_apart(self, offset: int) -> bool:
-        """Whether the loop around an instruction goes along a tensor, item by item: x[:, t]."""
+        """Whether the loop around it goes along a tensor (x[:, t]), or makes a list, each item by itself."""
         loop = self.around(offset) or self.whole
         inside = [one.opname for one in self.instructions if loop.holds(one.offset)]
-        return ("BUILD_TUPLE", "BINARY_SUBSCR") in pairwise(inside)
+        apart = ("BUILD_TUPLE", "BINARY_SUBSCR") in pairwise(inside)
+        return apart or "LIST_APPEND" in inside or self.code.co_name == "<genexpr>"
 
     @property
     def whole(self) -> BytecodeLoop:
@@ -139,7 +140,8 @@ def feeds_in(paths: CallPaths) -> set[CodeType]:
         for phase, path in paths
         if phase == "other"
         for (inner, _), (outer, _) in pairwise(path)
-        if outer in always and inner not in trains and _is_iterated(inner)
+        if outer in always and inner not in trains and inner.co_name != "<genexpr>"
+        if inner.co_flags & CO_GENERATOR or inner.co_name == "__next__"
     }
 
 
@@ -156,7 +158,7 @@ def sites_of_the_loop(paths: CallPaths, foreign: tuple[str, ...]) -> set[CallSit
 
 def model_calls(paths: CallPaths, foreign: tuple[str, ...]) -> Iterator[dict[str, object]]:
     """Loops that call the model and do not train: of a rollout, of a generation."""
-    trains = {code for phase, path in paths if phase in ("backward", "optimizer") for code, _ in path}
+    trains = {code for phase, path in paths if phase in UPDATES for code, _ in path}
     found: Counter[str] = Counter()
     read = lru_cache(Code)  # many paths lead through one function
     for (phase, path), count in paths.items():
@@ -167,22 +169,24 @@ def model_calls(paths: CallPaths, foreign: tuple[str, ...]) -> Iterator[dict[str
     return ({"what": "calls the model", "where": at, "samples": count} for at, count in found.items())
 
 
-def _is_iterated(code: CodeType) -> bool:
-    is_generator = bool(code.co_flags & CO_GENERATOR) and code.co_name != "<genexpr>"
-    return is_generator or code.co_name == "__next__"
-
-
 def sites_on(
-    stacks: Stacks, foreign: tuple[str, ...], innermost: Stacks | None = None
+    stacks: Stacks,
+    foreign: tuple[str, ...],
+    innermost: Stacks | None = None,
+    flat: Stacks | None = None,
+    trains: Iterable[CallSite] = (),
 ) -> list[dict[str, object]]:
     """What stands in the loops and functions in which the thread was found, the dearest first.
 
     Args:
         innermost: Of the frames, those that called no Python of anybody's.
+        flat: Of the frames, those that called no module.
+        trains: No loop around one of these is one of operators.
     """
     found: Counter[tuple[str, str]] = Counter()
     taken: dict[CodeType, Code] = {}
     lines, in_c = _by_line(stacks), _by_line(stacks if innermost is None else innermost)
+    no_module = in_c if flat is None else _by_line(flat)
     for (code, offset), samples in stacks.items():
         if not GATES.isdisjoint(code.co_names):
             found["synchronises by hand", code.co_name] += samples
@@ -190,10 +194,15 @@ def sites_on(
             continue
         read = taken.get(code) or taken.setdefault(code, Code(code))
         for what, where, inside in dict.fromkeys(_sites(read, offset)):
-            line = code, _line(code, offset)
-            apart = what == "loops" and read.takes_apart(offset)  # it may call layers, at each step of time
-            if apart or what not in IN_C or in_c[line] >= MOSTLY_IN_C * lines[line]:
+            line, loop = (code, _line(code, offset)), read.around(offset) or read.whole
+            few = {"makes tensors": in_c, "loops": no_module, "updates": no_module}.get(what, lines)[line]
+            if what == "loops" and any(code is at[0] and loop.holds(at[1]) for at in trains):
+                continue
+            apart = what == "loops" and read.takes_apart(offset)
+            if few >= MOSTLY * lines[line] or (apart and flat is None):
                 found[what, where] += samples * inside
+            elif what == "loops" and flat is not None:
+                found["layers by item" if apart else "layers", where] += samples
     return [
         {"what": what, "where": where, "samples": max(0, samples)}
         for (what, where), samples in found.most_common(MOST_SITES)
@@ -235,7 +244,7 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, int]]:
         return
     region, line = loop or read.whole, _line(read.code, offset)
     for at, name in read.attributes(region):
-        if name in CALLS and (_line(read.code, at) == line or CALLS[name] in ANYWHERE):
+        if name in CALLS and (_line(read.code, at) == line or name in ANYWHERE):
             yield CALLS[name], named(read.code, at), True
         kind = "reads back" if name in READS_BACK else "copies" if name in COPIES else None
         if kind is None or read.conditional(at, region):
@@ -251,9 +260,9 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, int]]:
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
         if {"backward", "step"} & names:
             pass  # it trains
-        elif len(names & IN_PLACE) >= (1 if one_is_enough else 2):
+        elif len(names & IN_PLACE) >= (1 if one_is_enough else 2) and names.isdisjoint(READS_BACK):
             yield "updates", named(read.code, loop.first), True
-        elif names.isdisjoint(CALLS.keys() | COPIES | READS_BACK):
+        elif names.isdisjoint(NO_LOOPS):
             yield "loops", named(read.code, loop.first), True
     attention = _attention(read.code, read)
     if attention is not None:

@@ -25,6 +25,7 @@ from ..phases.loader_watch import LoaderWatch
 from .code_sites import (
     GATES,
     MOST_SITES,
+    UPDATES,
     CallPaths,
     CallSite,
     Stacks,
@@ -43,17 +44,8 @@ DEEPEST = 200
 SWITCH_S = 0.0001
 _COMPILED = ("_dynamo/", "_functorch/_aot_autograd/", "_inductor/")  # `torch.func` is in _functorch, too
 # Code of torch that gets to its operators. What else is there saves, loads, logs or waits for others.
-_DISPATCH = (
-    "_functorch/",
-    "func/",
-    "autograd/",
-    "nn/",
-    "optim/",
-    "amp/",
-    "_ops.py",
-    "_tensor.py",
-    "functional.py",
-)
+_DISPATCH = ("_functorch/", "func/", "autograd/", "nn/", "optim/", "amp/")
+_DISPATCH += ("_ops.py", "_tensor.py", "functional.py")
 _NO_DISPATCH = ("nn/parallel/",)
 _LIBRARY = {  # files that serve one purpose, which the user's line then has
     "torch/distributions/constraints.py": "validates",
@@ -94,6 +86,7 @@ class StackLook(NamedTuple):
     path: UserStack
     inner: CodeType  # the innermost frame's, whosever it is
     serves: str = ""  # what a library that it called serves
+    flat: int = 0  # of the path, frames that called no module
 
 
 class Sleeps:
@@ -169,18 +162,20 @@ def sample(
     for (place, path, *_), count in seen.items():
         paths[place.phase, path] += count
     feeds, loop_sites = feeds_in(paths), sites_of_the_loop(paths, foreign)
-    stacks: Stacks = Counter()
-    innermost: Stacks = Counter()
+    stacks, innermost, flat = Stacks(), Stacks(), Stacks()
+    # What calls backward by itself may loop over gradients; what updates, or leads to a backward, trains.
+    trains = {at for phase, path in paths for at in path[phase == "backward" :] if phase in UPDATES}
     serves: Counter[tuple[str, str]] = Counter()
     counted: dict[Place, Counter[str]] = {}
     for place, counts in taken:
         counted.setdefault(place, Counter()).update(dict(zip(COUNTS, counts, strict=True)))
-    for (place, path, inner, what), count in seen.items():
+    for (place, path, inner, what, calls_none), count in seen.items():
         fed = place.phase == "other" and not feeds.isdisjoint(code for code, _ in path)
         counted[place]["in_feed"] += count * fed
         counted[place]["in_between"] += count * in_library(path, inner, loop_sites, foreign)
         stacks.update(dict.fromkeys(path, count))
         innermost.update({at: count for at in path[:1] if at[0] is inner})
+        flat.update(dict.fromkeys(path[:calls_none], count))
         if what:
             serves[what, place.where] += count
     most = sorted(counted.items(), key=lambda item: -item[1]["samples"])[:MOST_PLACES]
@@ -193,7 +188,8 @@ def sample(
         "workers": [] if workers is None else [list(each) for each in workers.busy.most_common(MOST_SITES)],
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
-        "code": [*sites_on(stacks, foreign, innermost), *model_calls(paths, foreign)]
+        "code": sites_on(stacks, foreign, innermost, flat, trains)
+        + [*model_calls(paths, foreign)]
         + [{"what": what, "where": at, "samples": count} for (what, at), count in serves.items()]
         + also(len(taken)),
     }
@@ -256,7 +252,7 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
     frame: FrameType | None = inner
     path: list[CallSite] = []
     shown: CallSite | None = None
-    phase, does, serves = "other", "", ""
+    phase, does, serves, flat = "other", "", "", 0
     in_loader = in_collective = in_closure = False
     for _ in range(DEEPEST):
         if frame is None:
@@ -266,6 +262,7 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
         own = is_own(code, foreign)
         if own or not GATES.isdisjoint(code.co_names):
             path.append((code, frame.f_lasti))
+            flat += phase == "other"
         if not does and _LOADER in file:
             does = _loading(frame)
         if own and shown is None:
@@ -289,7 +286,7 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
     phase = "forward" if phase == "compiled" else phase  # of a function: no module is called
     where = named(*(shown or (inner.f_code, inner.f_lasti)))
     place = Place(where, phase, in_loader, in_collective, does, shown is not None)
-    return StackLook(place, tuple(path), inner.f_code, serves)
+    return StackLook(place, tuple(path), inner.f_code, serves, flat)
 
 
 def _loading(frame: FrameType) -> str:

@@ -14,13 +14,7 @@ from functools import partial
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 
-FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/local/lib",
-    "/usr/lib64",
-    "/usr/lib",
-    f"{sys.prefix}/lib",
-)
+FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/usr/lib64", "/usr/lib", f"{sys.prefix}/lib")
 MMAP_THRESHOLD, TRIM_THRESHOLD = "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"
 MALLOC = (MMAP_THRESHOLD, TRIM_THRESHOLD, "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")
 TUNABLES, TUNABLE = "GLIBC_TUNABLES", "glibc.malloc."

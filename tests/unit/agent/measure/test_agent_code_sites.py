@@ -72,6 +72,17 @@ def passes_on(layers, x):  # type: ignore[no-untyped-def]
     return x
 
 
+def sums_pairs(boxes, overlap):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for box in boxes:
+        total += overlap(box, boxes[0]).item()
+    return total
+
+
+def has_many_heads(heads, x):  # type: ignore[no-untyped-def]
+    return torch.cat([head.forward(x) for head in heads])  # type: ignore[name-defined]  # noqa: F821
+
+
 def has_two_losses(loader, model, optimizer):  # type: ignore[no-untyped-def]
     for x in loader:
         first, second = model(x)
@@ -194,8 +205,20 @@ def test_a_loop_of_operators_is_named_where_it_calls_no_python() -> None:
     assert sites_on(stacks, (), stacks) == [site]
     assert sites_on(stacks, (), Counter()) == [site]  # along a tensor, also where it calls layers
     assert sites_on(standing_in(passes_on, "forward"), (), Counter()) == []
-    for function, at in ((updates_by_hand, "add_"), (has_two_losses, "step"), (copies_and_waits, "to")):
-        assert "loops" not in found(standing_in(function, at))
+    for function, attribute in ((passes_on, "forward"), (sums_pairs, "item")):
+        calls = standing_in(function, attribute)  # a function of the script's, or a layer
+        for calls_none, what in ((calls, "loops"), (Counter(), "layers")):
+            sites = sites_on(calls, (), Counter(), calls_none)
+            assert [site["what"] for site in sites if site["what"] in ("loops", "layers")] == [what]
+        trains = sites_on(calls, (), Counter(), calls, list(calls))
+        assert {site["what"] for site in trains} <= {"reads back"}
+    made = has_many_heads.__code__.co_consts  # a list of what needs no other item
+    code = next((one for one in made if isinstance(one, CodeType)), has_many_heads.__code__)
+    at = next(one.offset for one in dis.get_instructions(code) if one.argval == "forward")
+    heads = sites_on(Counter({(code, at): 7}), (), Counter(), Counter())
+    assert [site["what"] for site in heads] == ["layers by item"]
+    for function, name in ((updates_by_hand, "add_"), (has_two_losses, "step"), (copies_and_waits, "to")):
+        assert "loops" not in found(standing_in(function, name))
     assert "updates" not in found(standing_in(has_two_losses, "step"))
 
 

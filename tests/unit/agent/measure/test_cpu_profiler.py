@@ -68,7 +68,7 @@ class AtOnce(TensorDataset):
 @pytest.mark.parametrize(
     ("data", "size", "by_items"), [(TensorDataset, 4, True), (TensorDataset, None, False), (AtOnce, 4, False)]
 )
-def test_what_is_no_item_of_a_loader_is_a_range(
+def test_what_is_no_loader_s_item_is_a_range(
     data: type[TensorDataset], size: int | None, by_items: bool
 ) -> None:
     items = Subset(data(torch.ones(8, 3)), range(8))
