@@ -117,6 +117,14 @@ def where_of(measured: Measurements, place: str) -> Where | None:
     return next((row for row in wheres(measured) if _key(row.place, _loops(measured)) == key), None)
 
 
+def row_of_loop(measured: Measurements, place: str) -> Where | None:
+    """The row that a loop's first line is part of, or else, where each line has one, the first inside it."""
+    file, line, function = _place(place)
+    inside = [one for one in wheres(measured) if (one.file, one.function) == (file, function)]
+    below = [one for one in inside if one.line > line]
+    return where_of(measured, place) or min(below, key=lambda one: one.line, default=None)
+
+
 def placed_trends(measured: Measurements) -> list[Trend]:
     """What changes with time, with the user's line that has most of it.
 

@@ -23,10 +23,12 @@ from autobrrr.diagnosis.ledger import (
     WORKER_START,
     loading_parts,
     placed_trends,
+    row_of_loop,
     where_of,
     wheres,
 )
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.roofs import op_stem, shapes_of
 from autobrrr.diagnosis.models.sampled_frames import sites
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts, step_shares
@@ -37,18 +39,22 @@ from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, OpWork
 
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
-LOOPS, KEPT, UNUSED, REPEATED = "loops", "kept graphs", "unused graphs", "repeats backward"
+LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
+KEPT, UNUSED = "kept graphs", "unused graphs"
 CALLED, DROPS, TWINS = "calls the model", "drops gradients", "twins"
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer may be layers
+EACH_AGAIN = 10  # operators for each tensor of parameters: layers are called many times
 CALLED_OFTEN = 8  # times for one update
+NO_GRADIENT = 3.0  # times what backward takes
+LEAST_RUN = 0.2  # of a step, for what is counted of it to say something
 LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
 MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
+PRODUCTS, LARGE_GRAPH, NARROW = ("mm", "addmm"), 1000, 4  # nodes; times the width of what they have
 SUMS = ("sum", "mean", "norm", "linalg_vector_norm")  # of a large tensor: else no product does the same
-# An edit makes the call cheaper alone, and nothing around it.
-ITSELF = ("makes tensors", "validates", "prints", "parametrizes", "deep copies")
+ITSELF = ("makes tensors", "validates", "prints", "parametrizes", "deep copies")  # nothing around it
 
 
 def ledger_edits(measured: Measurements) -> list[Advice]:
@@ -124,24 +130,42 @@ def _own_optimizer(measured: Measurements) -> Found:
 
 
 def _loops(measured: Measurements) -> Found:
-    """A loop of operators: many, and those that the rest of the phase can't hold explain enough of it."""
-    found, traced, parts = costly_line(measured, LOOPS), measured.traced, step_parts(measured)
-    row = None if found is None else where_of(measured, found[0])
-    if row is None or traced is None or parts is None or row.phase not in (*MODEL_PHASES, "other"):
+    """The dearest loop of operators, with what it calls."""
+    found = (_loop(measured, site) for site in sites(measured, LOOPS, BY_ITEM, LAYERS))
+    return next((one for one in found if one is not None), None)
+
+
+def _loop(measured: Measurements, site: CodeSite) -> Found:
+    """Whether there are many, and those that the rest of the phase can't hold explain enough of it."""
+    traced, parts, row = measured.traced, step_parts(measured), row_of_loop(measured, site.where)
+    share = site.samples / max(1, 0 if measured.frames is None else measured.frames.samples)
+    if traced is None or parts is None or site.samples < FEWEST_SAMPLES:
         return None
-    by_phase, phases, cost_ns = traced.operations_by_phase, [row.phase], positive(traced.op_cost_ns)
-    if row.phase == "other" and by_phase.get("other", 0.0) < by_phase.get("forward", 0.0):
+    phase = "forward" if row is None else row.phase
+    known = share <= parts.phase.get(phase, 0.0) if row is None else share >= MUCH_OF_IT * row.share
+    if not known or phase not in (*MODEL_PHASES, "other"):
+        return None
+    share = max(share, row.share) if row is not None and row == where_of(measured, site.where) else share
+    by_phase, phases, cost_ns = traced.operations_by_phase, [phase], positive(traced.op_cost_ns)
+    if phase == "other" and by_phase.get("other", 0.0) < by_phase.get("forward", 0.0):
         phases.append("forward")  # to the clock, what lies between model and backward is forward
     operators = sum(by_phase.get(name) or 0.0 for name in phases)
-    elsewhere = max(0.0, sum(parts.phase.get(name, 1.0) for name in phases) - row.share)
+    elsewhere = max(0.0, sum(parts.phase.get(name, 1.0) for name in phases) - share)
     if not by_phase:  # too many to be timed: counted over all phases
         operators, elsewhere = positive(median(traced.operations)) or 0.0, 0.0
-    dispatch = operators * (cost_ns or LEAST_DISPATCH_NS) / parts.step_ns
-    if operators < MANY_OPERATORS or dispatch - elsewhere < thresholds.EXCLUDED_AT * row.share:
+    tensors = (None if measured.anatomy is None else measured.anatomy.parameter_tensors) or operators
+    if site.what == LAYERS and operators < EACH_AGAIN * tensors:
+        return None  # each may be another layer
+    ran = max(LEAST_RUN, 1 - (traced.run_delay_share or 0.0))  # else it waited for a CPU
+    dispatch = operators * (cost_ns or LEAST_DISPATCH_NS) / (parts.step_ns * ran)
+    if site.what != LOOPS:  # most of its time is within layers, which have operators like all others
+        dispatch, elsewhere = dispatch * share / (share + elsewhere), 0.0
+    if operators < MANY_OPERATORS or dispatch - elsewhere < thresholds.EXCLUDED_AT * share:
         return None
-    forward = sum(parts.phase.get(name, 0.0) for name in phases) if "forward" in phases else 0.0
-    back = min(1.0, row.share / forward) * parts.phase.get("backward", 0.0) if forward else 0.0
-    return row.place, min(1.0, row.share + back)
+    goes_back = "forward" in phases and NO_GRADIENT * by_phase.get("backward", operators) >= operators
+    forward = sum(parts.phase.get(name, 0.0) for name in phases) if goes_back else 0.0
+    back = min(1.0, share / forward) * parts.phase.get("backward", 0.0) if forward else 0.0
+    return site.where, min(1.0, share + back)
 
 
 def _called_often(measured: Measurements) -> Found:
@@ -161,14 +185,38 @@ def _repeated(measured: Measurements) -> Found:
 
 
 def _spread_out(measured: Measurements) -> Found:
-    """Kernels on a large tensor that is made of two small ones, and the line with most of that phase."""
-    parts, traced = step_parts(measured), measured.traced
-    if parts is None or parts.kernels is None or traced is None:
-        return None
-    sizes = [(max(map(prod, shapes_of(one)), default=0), one) for one in traced.work]
+    """Kernels on a large tensor that is made of two small ones."""
+    work = [] if measured.traced is None else measured.traced.work
+    sizes = [(max(map(prod, shapes_of(one)), default=0), one) for one in work]
     summed = {(size, one.phase) for size, one in sizes if size and op_stem(one) in SUMS}
-    made = {size for one in traced.work if (size := _made_of_small(one), one.phase) in summed}
-    found = [one for size, one in sizes if size in made or _made_of_small(one) in made]
+    made = {size for one in work if (size := _made_of_small(one), one.phase) in summed}
+    return _worked(measured, [one for size, one in sizes if size in made or _made_of_small(one) in made])
+
+
+def _dense_graph(measured: Measurements) -> Found:
+    """Products of one large square matrix with narrow ones, ahead and, as gradients of these, back."""
+    work = [] if measured.traced is None else measured.traced.work
+    found = [one for one in work if op_stem(one) in PRODUCTS and _is_graph(*shapes_of(one)[-2:])]
+    return _worked(measured, found) if {one.phase for one in found} >= {"forward", "backward"} else None
+
+
+def _is_graph(left: tuple[int, ...] = (), right: tuple[int, ...] = ()) -> bool:
+    return len(left) == 2 and left[0] == left[1] >= max(LARGE_GRAPH, NARROW * right[-1])
+
+
+def _one_hot(measured: Measurements) -> Found:
+    """Products with what a scatter has made of indices."""
+    work = [] if measured.traced is None else measured.traced.work
+    hot = {(prod(each), each[-1]) for one in work if "scatter" in one.op for each in shapes_of(one)[:1]}
+    sides = [(one, {(prod(each), each[-1]) for each in shapes_of(one)}) for one in work]
+    return _worked(measured, [one for one, each in sides if op_stem(one) in PRODUCTS and each & hot])
+
+
+def _worked(measured: Measurements, found: list[OpWork]) -> Found:
+    """What these kernels take of the step, and the line with most of the phase in which they begin."""
+    parts, traced = step_parts(measured), measured.traced
+    if parts is None or parts.kernels is None or traced is None or not found:
+        return None
     ahead = [one for one in found if one.phase != "backward"]  # the line that makes it
     phases = {one.phase for one in ahead}
     phases |= {"other"} if "forward" in phases else set()  # to the clock, a loss is forward
@@ -178,6 +226,26 @@ def _spread_out(measured: Measurements) -> Found:
     whole = sum(parts.kernels.values()) / _ns(traced.work)
     much = row.share >= thresholds.NAMED_AT * whole * _ns(ahead)
     return (row.place, whole * _ns(found)) if much else None
+
+
+def _one_sample(measured: Measurements) -> Found:
+    """What four samples in a step would save for each, where it has one."""
+    fit = fit_batch(measured.probe)
+    return ("", fit.share * 3 / 4) if isinstance(fit, BatchFit) and fit.probe.batch == 1 else None
+
+
+def _no_gradient(measured: Measurements) -> Found:
+    """A line ahead of backward that takes so much more that most of it can have no gradient."""
+    parts, rows = step_parts(measured), [row for row in wheres(measured) if row.phase in ("forward", "other")]
+    row = max((row for row in rows if row.does != SLEEPS), key=lambda row: row.share, default=None)
+    if row is None or parts is None or measured.on_device or sites(measured, UNUSED):
+        return None
+    ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
+    told = [_unknown(measured, does) for does in (OPERATORS, PYTHON)]
+    better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows))
+    if better or min(row.share, ahead) < NO_GRADIENT * back or (row.place, row.share) in told:
+        return None
+    return row.place, row.share
 
 
 def _ns(work: Iterable[OpWork]) -> float:
@@ -196,24 +264,19 @@ def _made_of_small(one: OpWork) -> int:
 def _half_on_cpu(measured: Measurements) -> Found:
     """What products of short floats take beyond float32 on a CPU that has no instructions for them."""
     parts, traced, peaks = step_parts(measured), measured.traced, measured.peaks
-    if measured.bf16 is not False or parts is None or parts.kernels is None:
-        return None
-    if traced is None or peaks is None:
+    if measured.bf16 is not False or not (parts and parts.kernels and traced and peaks):
         return None
     short = [one for one in traced.work if one.dtype in ("bfloat16", "float16") and one.flops]
     more_ns = sum(max(0.0, one.kernel_ns - 1e9 * (one.flops or 0.0) / peaks.matmul_flops) for one in short)
     return "", sum(parts.kernels.values()) * more_ns / max(1.0, sum(one.kernel_ns for one in traced.work))
 
 
-def _prints(measured: Measurements) -> Found:
-    """Tensors that are turned to text; not a device's: the line waits for kernels, as another would then."""
-    return None if measured.on_device else costly_line(measured, "prints")
-
-
-def _twins(measured: Measurements) -> Found:
-    """The call of many networks of one shape, and what dispatch takes of the step."""
-    found, overhead = _recording(measured, TWINS), step_shares(measured).overhead
-    return None if found is None or overhead is None else (found[0], overhead)
+def _dispatched(measured: Measurements, what: str) -> Found:
+    """A call that is made many times where once would do, and what dispatch takes of the step."""
+    found, overhead = _recording(measured, what), step_shares(measured).overhead
+    count = (None if measured.phases is None else measured.phases.backwards) or 0
+    often = what == TWINS or count >= CALLED_OFTEN
+    return None if found is None or overhead is None or not often else (found[0], overhead)
 
 
 def _recording(measured: Measurements, what: str) -> Found:
@@ -227,15 +290,20 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     CALLED: _called_often,
     REPEATED: _repeated,
     "spreads out": _spread_out,
+    "dense graph": _dense_graph,
+    "one-hot": _one_hot,
+    "one sample": _one_sample,
+    "no gradient": _no_gradient,
     "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,
     "evaluates": _evaluates,
     "own optimizer": _own_optimizer,
-    "prints": _prints,
+    # Not a device's tensors: the line waits for kernels, as another would then.
+    "prints": lambda measured: None if measured.on_device else costly_line(measured, "prints"),
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
-    TWINS: _twins,
+    **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},
     **{what: partial(_recording, what=what) for what in (UNUSED, DROPS)},
 }
