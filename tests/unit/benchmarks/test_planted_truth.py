@@ -36,9 +36,7 @@ def test_sections_of_the_script_are_input_and_host_and_not_overhead() -> None:
     ("flops", "traffic_bytes", "word"),
     [(60_000, 0, "compute"), (0, 7_000, "memory"), (10_000, 1_000, "underfilled")],
 )
-def test_kernels_are_named_by_the_roof_they_come_near(
-    flops: float, traffic_bytes: float, word: Truth
-) -> None:
+def test_kernels_are_named_by_the_nearest_roof(flops: float, traffic_bytes: float, word: Truth) -> None:
     found = shares(timing(1000, flops=flops, traffic_bytes=traffic_bytes), timing(100), None, ROOFS)
     assert found.shares[word] == pytest.approx(0.9)
     assert confirm_shares(claim(word), found).holds

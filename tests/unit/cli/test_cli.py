@@ -51,9 +51,7 @@ def test_a_wrong_word_is_a_usage_error_that_names_the_nearest(
 @pytest.mark.parametrize(
     ("closed", "words", "code"), [("<&- >&- 2>&-", "explain data_wait", 0), ("2>&-", "nope", 2)]
 )
-def test_a_standard_stream_that_is_closed_is_one_that_nobody_reads(
-    closed: str, words: str, code: int
-) -> None:
+def test_a_closed_standard_stream_is_one_that_nobody_reads(closed: str, words: str, code: int) -> None:
     script = f'"$0" -m autobrrr {words} {closed}'
     done = subprocess.run(["sh", "-c", script, sys.executable], capture_output=True, text=True, check=False)
     assert done.returncode == code
@@ -144,9 +142,7 @@ def test_wrong_words_are_an_error_like_any_other(capsys: pytest.CaptureFixture[s
         ([47.0, 109.0], [150.0, 160.0], "not comparable: the runs without the recipe differ by 2.32x"),
     ],
 )
-def test_the_demo_claims_no_more_than_its_runs_show(
-    before: list[float], after: list[float], said: str
-) -> None:
+def test_the_demo_claims_what_its_runs_show(before: list[float], after: list[float], said: str) -> None:
     assert demo.compared(before, after).startswith(said)
 
 

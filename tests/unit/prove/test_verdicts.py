@@ -97,9 +97,7 @@ def test_a_gate_below_the_noise_is_refused_with_the_time_it_needs() -> None:
 
 
 @pytest.mark.parametrize(("steps", "ended", "verdict"), [(4, False, "not_proven"), (4, True, "proven")])
-def test_of_few_steps_nothing_is_concluded_unless_the_runs_end(
-    steps: int, verdict: str, *, ended: bool
-) -> None:
+def test_few_steps_conclude_nothing_unless_the_runs_end(steps: int, verdict: str, *, ended: bool) -> None:
     runs = [account(steps, ended=ended) for _ in range(3)]
     found = counted(*runs, ("bitwise", "rounding"))
     assert judged((0.20, 0.21, 0.19), work=found).verdict == verdict

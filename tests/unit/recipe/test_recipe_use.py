@@ -125,9 +125,7 @@ def test_validate_looks_at_all_files_before_it_fails(
     assert "cpu-only: valid, 3 remedies" in capsys.readouterr().out
 
 
-def test_diff_shows_what_two_recipes_do_differently(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_diff_shows_how_two_recipes_differ(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     cli.run(words("diff", "cpu-only", "tiny-model-host-bound"))
     assert capsys.readouterr().out.splitlines() == [
         '- remedies."host.malloc" = true',

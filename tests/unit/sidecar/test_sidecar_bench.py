@@ -148,9 +148,7 @@ def test_a_remedy_that_the_job_took_off_needs_no_undoing(shop: Workshop) -> None
     assert "undo" not in shop.agent.asked
 
 
-def test_a_remedy_that_comes_on_too_late_is_taken_back(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remedy_that_comes_too_late_is_taken_back(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
     shop.bench.cancel()
     with pytest.raises(RemedyLost, match="taken back"):

@@ -50,9 +50,7 @@ def test_a_pid_that_is_not_there_is_gone() -> None:
         find_target(4194304)
 
 
-def test_clients_find_the_session_and_each_side_knows_the_other(
-    me: SessionTarget, env: dict[str, str]
-) -> None:
+def test_clients_find_the_session_and_each_knows_the_other(me: SessionTarget, env: dict[str, str]) -> None:
     assert connect(me, env) is None
     endpoint = SessionSocket(me, env)
     listener = endpoint.listen()

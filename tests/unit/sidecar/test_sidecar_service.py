@@ -80,9 +80,7 @@ def test_what_came_of_a_comparison_of_ranks_is_shown_to_all_and_nonsense_is_not(
         b"\xff" * 64,
     ],
 )
-def test_garbage_is_answered_with_its_reason_and_shown_out_and_others_stay(
-    office: Office, raw: bytes
-) -> None:
+def test_garbage_is_answered_with_a_reason_and_shown_out_and_others_stay(office: Office, raw: bytes) -> None:
     other, vandal = Guest(office), Guest(office)
     vandal.send(raw)
     assert "bad frame" in str(vandal.error()["message"])
@@ -117,9 +115,7 @@ def test_those_who_did_not_subscribe_are_left_in_peace(office: Office, guest: Gu
     assert not office.service.watched
 
 
-def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
-    office: Office, guest: Guest
-) -> None:
+def test_a_subscriber_that_reads_nothing_is_dropped_others_are_served(office: Office, guest: Guest) -> None:
     sleeper = Guest(office)
     sleeper.ask("subscribe")
     for _ in range(60):
@@ -149,9 +145,7 @@ def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     ]
 
 
-def test_remedies_that_are_still_to_come_when_a_tuning_begins_are_left_out(
-    office: Office, guest: Guest
-) -> None:
+def test_remedies_still_to_come_when_a_tuning_begins_are_left_out(office: Office, guest: Guest) -> None:
     remedies = [msgspec.to_builtins(from_registry(name)) for name in ("gc.freeze", "optimizer.fused")]
     guest.send(encode({"do": "apply", "id": 9, "remedies": remedies}))
     assert office.session.begin_tuning() is None
@@ -228,9 +222,7 @@ def test_a_session_whose_starter_never_comes_ends(office: Office, guest: Guest) 
 
 
 @pytest.mark.parametrize("owned", [True, False])
-def test_a_client_that_came_to_own_a_session_may_let_it_stay(
-    office: Office, guest: Guest, *, owned: bool
-) -> None:
+def test_a_client_that_owns_a_session_may_let_it_stay(office: Office, guest: Guest, *, owned: bool) -> None:
     office.service.expect_owner()
     guest.ask("own")
     guest.ask("own", owned=owned)

@@ -70,9 +70,7 @@ class Evaluates(SimulatedJob):
 @pytest.mark.parametrize(
     ("pauses", "flagged"), [("B", False), ("BBB", True), ("ABB", False), ("BABB", False)]
 )
-def test_pauses_that_the_job_makes_by_itself_are_not_laid_to_the_remedy(
-    pauses: str, *, flagged: bool
-) -> None:
+def test_pauses_of_the_job_itself_are_not_laid_to_the_remedy(pauses: str, *, flagged: bool) -> None:
     job = Evaluates(effects={FUSED: Effect(speed=1.05)}, pauses=pauses, flagged=flagged)
     found = tune(job, settings=TuneSettings(budget_ns=200 * SECOND_NS, only=(FUSED,)))
     assert job.pauses == ""

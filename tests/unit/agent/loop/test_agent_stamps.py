@@ -215,9 +215,7 @@ class Optimizer:
     ("devices", "found"),
     [(("cpu",), "cpu"), (("cpu", "meta"), "meta"), (("meta", "cpu"), "meta"), ((), None)],
 )
-def test_any_parameter_that_is_not_on_the_cpu_tells_the_device(
-    devices: tuple[str, ...], found: str | None
-) -> None:
+def test_any_parameter_off_the_cpu_tells_the_device(devices: tuple[str, ...], found: str | None) -> None:
     job, optimizer = Job(torch), Optimizer(*devices)
     job.saw_optimizer(optimizer)
     device = parameter_device(job)

@@ -79,9 +79,7 @@ def test_a_remedy_gets_the_defaults_of_the_options_that_are_not_given(job: Job) 
     assert got == [{"ahead": 4}]
 
 
-def test_what_a_remedy_needs_to_stay_as_it_is_is_left_alone_in_a_session(
-    switches: Switches, job: Job
-) -> None:
+def test_what_a_remedy_needs_as_it_is_is_left_alone_in_a_session(switches: Switches, job: Job) -> None:
     code = dataclasses.replace(switches.remedy("code", ("x",)), needs_steady=("threads",))
     threads = switches.remedy("threads", ("threads",))
     active = levers_of(code, threads)

@@ -27,9 +27,7 @@ def module(file: Path | None, text: str = "") -> ModuleType:
         ("loss.backward()  # no create_graph here", False),
     ],
 )
-def test_a_file_that_differentiates_gradients_again_is_found(
-    text: str, refused: bool, tmp_path: Path
-) -> None:
+def test_a_file_that_differentiates_gradients_is_found(text: str, refused: bool, tmp_path: Path) -> None:
     modules = {"__main__": module(None), "losses": module(tmp_path / "losses.py", text)}
     assert second_order_file(modules) == ("losses.py" if refused else None)
 

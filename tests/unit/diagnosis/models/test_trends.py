@@ -114,9 +114,7 @@ def test_on_a_busy_machine_nothing_is_said_to_grow() -> None:
     ("operations", "told"),
     [([800, 816, 832], 1), ([800, 816, 840], 0), ([800, 784, 768], 0), ([800, 816], 0)],
 )
-def test_steps_that_run_ever_more_operators_grow_on_a_busy_machine_too(
-    operations: list[int], told: int
-) -> None:
+def test_steps_of_ever_more_operators_grow_on_a_busy_machine_too(operations: list[int], told: int) -> None:
     trace = msgspec.structs.replace(traced(8 * MS), operations=operations)
     grown = job(noise(3, 26, 0.15) * np.linspace(1, 1.5, 26))
     busy = dataclasses.replace(
@@ -134,9 +132,7 @@ def test_steps_that_run_ever_more_operators_grow_on_a_busy_machine_too(
 
 
 @pytest.mark.parametrize(("took", "told"), [(640.0, 1), (9.0, 0)])
-def test_steps_with_an_evaluation_are_told_with_their_period_and_part_of_the_time(
-    took: float, told: int
-) -> None:
+def test_steps_with_an_evaluation_are_told_with_their_period_and_share(took: float, told: int) -> None:
     evaluated = tuple((20 * at, int(took * MS)) for at in range(1, 6))
     places = [
         FrameCount(

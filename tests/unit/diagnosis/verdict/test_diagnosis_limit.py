@@ -259,9 +259,7 @@ def test_every_second_signal_exists_and_is_not_the_clock_of_its_limit() -> None:
         ({"input": 0.5, "communication": 0.1}, False),
     ],
 )
-def test_whoever_limits_holds_half_of_the_step_and_leads_clearly(
-    shares: dict[str, float], leads: bool
-) -> None:
+def test_whoever_limits_holds_half_of_the_step_and_leads(shares: dict[str, float], leads: bool) -> None:
     assert limit_leads("input", shares) is leads
 
 
@@ -305,9 +303,7 @@ def test_an_optimizer_that_is_fused_or_compiled_is_left_alone() -> None:
     ],
     ids=map(str, range(12)),
 )
-def test_both_instruments_name_who_limits_or_nobody_does(
-    job: Measurements, expected: tuple[str, str]
-) -> None:
+def test_both_instruments_name_who_limits_or_none(job: Measurements, expected: tuple[str, str]) -> None:
     assert limit_of(job) == expected
 
 

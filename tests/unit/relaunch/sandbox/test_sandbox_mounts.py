@@ -33,9 +33,7 @@ def test_a_mount_is_seen_where_its_place_leads_to_it() -> None:
     assert not replace(seen[0], at="/no/such/place").is_seen
 
 
-def test_an_overlay_that_is_refused_is_in_nobody_s_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_overlay_is_in_nobody_s_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: object, at: str, *_: object) -> None:
         if at.endswith("refuses"):
             raise OSError(22, "Invalid argument")

@@ -56,9 +56,7 @@ def test_a_progress_bar_counts_as_its_last_state(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=5000))
-def test_any_output_becomes_few_printable_lines(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
+def test_any_output_becomes_few_plain_lines(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     output = tmp_path_factory.getbasetemp() / "output"
     output.write_bytes(data)
     lines = last_lines(output)

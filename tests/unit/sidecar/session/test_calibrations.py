@@ -38,9 +38,7 @@ def test_the_judge_is_handed_what_was_looked_up(tmp_path: Path, monkeypatch: pyt
         (b"OMP_NUM_THREADS=3\0MKL_NUM_THREADS=5\0", 3),
     ],
 )
-def test_a_job_starts_with_the_threads_of_its_environment(
-    tmp_path: Path, environ: bytes, threads: int
-) -> None:
+def test_a_job_has_the_threads_of_its_environment(tmp_path: Path, environ: bytes, threads: int) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "environ").write_bytes(environ)
     assert likely_threads(7, tmp_path) == threads
