@@ -93,7 +93,7 @@ def test_a_native_call_without_an_end_is_given_up_after_thirty_seconds(tmp_path:
         ("999 0x0", "in system call 999"),
     ],
 )
-def test_a_sleep_without_progress_is_given_up_within_four_seconds(
+def test_a_sleep_without_progress_is_given_up_in_four_seconds(
     call: str, meaning: str, tmp_path: Path
 ) -> None:
     world = World(tmp_path, asleep(call))
@@ -161,9 +161,7 @@ def test_a_target_that_became_another_program_meanwhile_is_gone(tmp_path: Path) 
     assert world.now_s < 2
 
 
-def test_a_kernel_that_no_longer_tells_where_the_stack_begins_tells_of_no_other_program(
-    tmp_path: Path,
-) -> None:
+def test_a_kernel_that_does_not_tell_where_the_stack_begins_tells_of_no_program(tmp_path: Path) -> None:
     world = World(tmp_path, lambda seconds: {**burning(seconds), "stack_start": 4 * (seconds < 1)})
     with pytest.raises(CannotAttach):
         world.wait()

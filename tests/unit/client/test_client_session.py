@@ -72,9 +72,7 @@ def test_an_error_keeps_message_hint_and_exit_code(session: Session) -> None:
     assert (caught.value.message, caught.value.hint, caught.value.exit_code) == ("no remedies", "detach", 2)
 
 
-def test_a_session_that_vanishes_with_its_job_is_gone(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_ends_with_its_job_is_gone(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(pid: int) -> None:
         raise TargetGone(f"there is no process {pid}")
 

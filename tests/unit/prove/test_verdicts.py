@@ -123,9 +123,7 @@ def test_shorter_numbers_may_be_allowed_but_not_less_work() -> None:
     assert counted(account(), account(), skipped, everything).refusals  # type: ignore[arg-type]
 
 
-def test_steps_that_were_timed_are_compared_before_anything_is_proven(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_timed_steps_are_compared_before_anything_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def count(question: Question, factory: object, tell: object, least: int = 16) -> Counted:

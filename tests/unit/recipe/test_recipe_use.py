@@ -115,9 +115,7 @@ def test_new_and_cp_never_overwrite(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert recipe.load(tmp_path / "copy.toml") == recipe.load("cpu-only")
 
 
-def test_validate_looks_at_all_files_before_it_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_looks_at_all_before_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text("schema = 7")
     with pytest.raises(UsageError, match=r"bad\.toml:1: schema 7"):

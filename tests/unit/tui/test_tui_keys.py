@@ -255,9 +255,7 @@ def test_no_colour_leaves_no_colour_at_all(monkeypatch: pytest.MonkeyPatch) -> N
     at_desk(tui.judged(), work)
 
 
-def test_figures_that_no_pane_can_draw_are_said_and_the_screen_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_figures_that_no_pane_can_draw_are_said_and_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def overflow(view: View, height: int) -> list[ScreenPart]:
         raise OverflowError("float infinity to integer")
 

@@ -94,7 +94,5 @@ def test_one_wild_pair_does_not_hide_an_effect() -> None:
     ("p", "freedom", "t"),
     [(0.975, 1, 12.7062), (0.975, 2, 4.3027), (0.995, 5, 4.0321), (0.95, 10, 1.8125), (0.9995, 31, 3.6335)],
 )
-def test_the_quantiles_of_students_distribution_are_those_of_the_tables(
-    p: float, freedom: int, t: float
-) -> None:
+def test_quantiles_of_students_distribution_are_those_of_tables(p: float, freedom: int, t: float) -> None:
     assert student_quantile(p, freedom) == pytest.approx(t, abs=1e-4)

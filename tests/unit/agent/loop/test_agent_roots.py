@@ -112,9 +112,7 @@ def test_a_module_that_each_step_makes_anew_is_looked_through() -> None:
     assert job.roots == [field]
 
 
-def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_code_whose_first_graph_is_being_traced_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:

@@ -109,9 +109,7 @@ class Kept(dict[str, str]):
     ("leaving", "count", "said"),
     [(True, 1, "never rank 0 is leaving"), (False, STEPS, "later rank 0 came too late")],
 )
-def test_a_rank_that_can_not_says_why_and_goes_on_to_the_next_plan(
-    leaving: bool, count: int, said: str
-) -> None:
+def test_a_rank_that_can_not_says_why_and_goes_on_to_a_plan(leaving: bool, count: int, said: str) -> None:
     register = Kept({plan_key(1): plan(1).text()})
     member = RankMember(register, 0, 1)
     member.leaving = leaving

@@ -80,9 +80,7 @@ def test_who_is_surely_worse_than_the_best_so_far_is_given_up(monkeypatch: pytes
     assert not fight(monkeypatch, Simulated(10, 0.02), Simulated(9, 0.02), 0.1)[0].pruned
 
 
-def test_on_a_noisy_machine_a_duel_gets_more_time_but_not_without_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_on_a_noisy_machine_a_duel_gets_more_time_but_not_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet, quiet_ns = fight(monkeypatch, Simulated(10, 0.1), Simulated(10, 0.1))
     noisy, noisy_ns = fight(monkeypatch, Simulated(10, 1.0), Simulated(10, 1.0))
     assert DUEL_NS < quiet_ns < DUEL_NS + 3 * BLOCK_NS
