@@ -34,7 +34,7 @@ DEFAULT_S = 8.3  # with what attaching and leaving take, an answer within 10 s
 UNKNOWN_S = 13.0  # the same while nothing is known to limit the step
 DEFAULT_STEPS = 30
 ANSWER_S = 20.0  # however long a step is
-REPLAY_S = 7.0  # a sure verdict of overhead is kept for so long: what twice the batch takes is its advice
+REPLAY_S = 7.0  # a sure verdict is kept for so long: twice the batch, or shapes, may bring its advice
 FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
 NO_STEP_NS = 12_000_000_000  # without one step: the main thread's stack has been sampled by then
 WINDOW_S = 30.0  # a profiler window that is on is waited for so long
@@ -179,12 +179,12 @@ class Patience:
         if waits or snapshot.state == "attaching" or self.came_s is None:
             self.came_s = now_s
         missing = self.missing(snapshot)
-        several = snapshot.job is not None and snapshot.job.has_other_ranks
-        timed = not several or snapshot.state not in BEFORE_TIMED
+        timed = snapshot.state not in BEFORE_TIMED or not (snapshot.job and snapshot.job.has_other_ranks)
         spent_s = now_s - self.began_s
-        replays = snapshot.state == State.PROBING.value and snapshot.regime == "overhead"
-        asked_for = not missing and timed and (not replays or spent_s >= REPLAY_S)
-        if ((snapshot.confidence == "high" or is_settled(snapshot)) and asked_for) or snapshot.final:
+        bare = snapshot.regime == "overhead" or not snapshot.advice
+        more = bare and spent_s < REPLAY_S and snapshot.state == State.PROBING.value
+        there = not missing and timed and not more
+        if ((snapshot.confidence == "high" or is_settled(snapshot)) and there) or snapshot.final:
             return True
         long = self.for_s is None and not missing and now_s - self.came_s >= ANSWER_S
         if snapshot.state == State.PROFILING.value and not long:  # its stall is paid: it comes in a moment

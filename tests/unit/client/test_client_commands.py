@@ -13,7 +13,7 @@ from autobrrr.cli.verb_arguments import duration_s, session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
 from autobrrr.errors import UsageError
-from autobrrr.records import Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
+from autobrrr.records import Advice, Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions
 from support.judged import verdicts
 from support.judged.diagnosis import facts
@@ -119,8 +119,12 @@ LED = Shares(compute=0.1, memory=0.75, overhead=0.1, other=0.05)
 def test_a_high_limit_ends_the_waiting_where_no_measurement_could_change_it(
     state: str, shares: Shares, ends: bool
 ) -> None:
+    advice = [Advice(remedy="edit.embedding", reach="edit", class_="rounding")]
     limited = diagnosis(steps=30, limit="kernels", limit_confidence="high", shares=shares, state=state)
+    limited = msgspec.structs.replace(limited, advice=advice)
     assert diagnosing.Patience(clock_s=Clock()).is_over(limited) is ends
+    bare = msgspec.structs.replace(limited, advice=[])  # shapes may bring some
+    assert diagnosing.Patience(clock_s=Clock()).is_over(bare) is (ends and state != "probing")
     doubted = msgspec.structs.replace(limited, limit_confidence="low")
     assert not diagnosing.Patience(clock_s=Clock()).is_over(doubted)
 
