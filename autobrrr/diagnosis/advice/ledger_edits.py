@@ -34,6 +34,7 @@ from autobrrr.diagnosis.models.sampled_frames import sites
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts, step_shares
 from autobrrr.diagnosis.models.trends import evaluation_share, work_grows
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
+from autobrrr.diagnosis.signals.busy_machine import busy_machine
 from autobrrr.diagnosis.signals.uneven_steps import uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, OpWork
@@ -49,6 +50,7 @@ MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer m
 EACH_AGAIN = 10  # operators for each tensor of parameters: layers are called many times
 CALLED_OFTEN = 8  # times for one update
 NO_GRADIENT = 3.0  # times what backward takes
+DISPATCHED = 0.6  # of the rest of a phase, at most: to get to an operator takes Python
 LEAST_RUN = 0.2  # of a step, for what is counted of it to say something
 LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
 MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
@@ -156,11 +158,11 @@ def _loop(measured: Measurements, site: CodeSite) -> Found:
     tensors = (None if measured.anatomy is None else measured.anatomy.parameter_tensors) or operators
     if site.what == LAYERS and operators < EACH_AGAIN * tensors:
         return None  # each may be another layer
-    ran = max(LEAST_RUN, 1 - (traced.run_delay_share or 0.0))  # else it waited for a CPU
+    ran = max(LEAST_RUN, 1 - (busy_machine(measured).value or 0.0))  # else it waited for a CPU
     dispatch = operators * (cost_ns or LEAST_DISPATCH_NS) / (parts.step_ns * ran)
     if site.what != LOOPS:  # most of its time is within layers, which have operators like all others
         dispatch, elsewhere = dispatch * share / (share + elsewhere), 0.0
-    if operators < MANY_OPERATORS or dispatch - elsewhere < thresholds.EXCLUDED_AT * share:
+    if operators < MANY_OPERATORS or dispatch - DISPATCHED * elsewhere < thresholds.EXCLUDED_AT * share:
         return None
     goes_back = "forward" in phases and NO_GRADIENT * by_phase.get("backward", operators) >= operators
     forward = sum(parts.phase.get(name, 0.0) for name in phases) if goes_back else 0.0
@@ -235,7 +237,7 @@ def _one_sample(measured: Measurements) -> Found:
 
 
 def _no_gradient(measured: Measurements) -> Found:
-    """A line ahead of backward that takes so much more that most of it can have no gradient."""
+    """A line ahead of backward without operators, or too long for most of it to have a gradient."""
     parts, rows = step_parts(measured), [row for row in wheres(measured) if row.phase in ("forward", "other")]
     row = max((row for row in rows if row.does != SLEEPS), key=lambda row: row.share, default=None)
     if row is None or parts is None or measured.on_device or sites(measured, UNUSED):
@@ -243,9 +245,8 @@ def _no_gradient(measured: Measurements) -> Found:
     ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
     told = [_unknown(measured, does) for does in (OPERATORS, PYTHON)]
     better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows))
-    if better or min(row.share, ahead) < NO_GRADIENT * back or (row.place, row.share) in told:
-        return None
-    return row.place, row.share
+    has_none = (row.phase, row.does) == ("forward", PYTHON) or min(row.share, ahead) >= NO_GRADIENT * back
+    return None if better or not has_none or (row.place, row.share) in told else (row.place, row.share)
 
 
 def _ns(work: Iterable[OpWork]) -> float:
@@ -274,8 +275,7 @@ def _half_on_cpu(measured: Measurements) -> Found:
 def _dispatched(measured: Measurements, what: str) -> Found:
     """A call that is made many times where once would do, and what dispatch takes of the step."""
     found, overhead = _recording(measured, what), step_shares(measured).overhead
-    count = (None if measured.phases is None else measured.phases.backwards) or 0
-    often = what == TWINS or count >= CALLED_OFTEN
+    often = what == TWINS or ((measured.phases and measured.phases.backwards) or 0) >= CALLED_OFTEN
     return None if found is None or overhead is None or not often else (found[0], overhead)
 
 

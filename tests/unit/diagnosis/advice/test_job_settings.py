@@ -178,16 +178,19 @@ def test_no_gain_is_predicted_of_weights_that_a_step_may_read_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operators", "edit"), [(900.0, "edit.vectorize"), (600.0, "edit.less_often"), (60.0, "edit.less_often")]
+    ("operators", "delay", "edit"),
+    [
+        *((900.0, 0.0, "edit.vectorize"), (600.0, 0.0, "edit.less_often"), (60.0, 0.0, "edit.less_often")),
+        (600.0, 0.5, "edit.vectorize"),  # others had the CPU for half of each step
+    ],
 )
-def test_a_loop_is_one_of_operators_where_the_rest_of_its_phase_can_t_hold_them(
-    operators: float, edit: str
-) -> None:
+def test_a_loop_has_operators_its_phase_could_not_hold(operators: float, delay: float, edit: str) -> None:
     shares = {"data_wait": 0.0, "forward": 0.1, "backward": 0.3, "optimizer": 0.1, "other": 0.5}
     trace = traced(8 * MS, shares, kernels=0.1, operations_by_phase={"other": operators, "backward": 800.0})
     code = [CodeSite(what="loops", where="train.py:77 log_metrics", samples=55)]
     stacks = frames(host=60, model=90, code=code)
-    advice = judge(measured(8 * MS, shares, trace=trace, stacks=stacks)).verdict.advice
+    job = measured(8 * MS, shares, trace=trace, stacks=stacks, host=machine(run_delay_share=delay))
+    advice = judge(job).verdict.advice
     (found,) = [one for one in advice if one.remedy in ("edit.vectorize", "edit.less_often")]
     assert (found.remedy, found.class_) == (edit, "rounding" if edit == "edit.vectorize" else "stream")
     assert found.expected == pytest.approx(
