@@ -131,13 +131,14 @@ def _own_optimizer(measured: Measurements) -> Found:
     return None if costly_line(measured, "updates") else (row.place, row.share)
 
 
-def _loops(measured: Measurements) -> Found:
-    """The dearest loop of operators, with what it calls."""
+def _loops(measured: Measurements, back: bool | None = None) -> Found:
+    """The dearest loop of operators, with what it calls; `back`: whether backward goes through it."""
     found = (_loop(measured, site) for site in sites(measured, LOOPS, BY_ITEM, LAYERS))
-    return next((one for one in found if one is not None), None)
+    place, share, goes_back = next((one for one in found if one is not None), (None, 0.0, None))
+    return None if place is None or back not in (None, goes_back) else (place, share)
 
 
-def _loop(measured: Measurements, site: CodeSite) -> Found:
+def _loop(measured: Measurements, site: CodeSite) -> tuple[str, float, bool] | None:
     """Whether there are many, and those that the rest of the phase can't hold explain enough of it."""
     traced, parts, row = measured.traced, step_parts(measured), row_of_loop(measured, site.where)
     share = site.samples / max(1, 0 if measured.frames is None else measured.frames.samples)
@@ -167,7 +168,7 @@ def _loop(measured: Measurements, site: CodeSite) -> Found:
     goes_back = "forward" in phases and NO_GRADIENT * by_phase.get("backward", operators) >= operators
     forward = sum(parts.phase.get(name, 0.0) for name in phases) if goes_back else 0.0
     back = min(1.0, share / forward) * parts.phase.get("backward", 0.0) if forward else 0.0
-    return site.where, min(1.0, share + back)
+    return site.where, min(1.0, share + back), goes_back or phase == "backward"
 
 
 def _called_often(measured: Measurements) -> Found:
@@ -181,8 +182,7 @@ def _called_often(measured: Measurements) -> Found:
 
 def _repeated(measured: Measurements) -> Found:
     """A loop over losses, each of which goes back through what they share; what one backward would save."""
-    found, phases = costly_line(measured, REPEATED), measured.phases
-    count = (0 if phases is None else phases.backwards) or 0
+    found, count = costly_line(measured, REPEATED), (measured.phases and measured.phases.backwards) or 0
     return None if found is None or count < 2 else (found[0], found[1] * (1 - 1 / count))
 
 
@@ -286,7 +286,7 @@ def _recording(measured: Measurements, what: str) -> Found:
 
 
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
-    LOOPS: _loops,
+    **{what: partial(_loops, back=what == LOOPS) for what in (LOOPS, "plain loops")},
     CALLED: _called_often,
     REPEATED: _repeated,
     "spreads out": _spread_out,
