@@ -119,7 +119,7 @@ def where_of(measured: Measurements, place: str) -> Where | None:
 
 def row_of_loop(measured: Measurements, place: str) -> Where | None:
     """The row that a loop's first line is part of, or else, where each line has one, the first inside it."""
-    file, line, function = _place(place)
+    file, line, function = placed(place)
     inside = [one for one in wheres(measured) if (one.file, one.function) == (file, function)]
     below = [one for one in inside if one.line > line]
     return where_of(measured, place) or min(below, key=lambda one: one.line, default=None)

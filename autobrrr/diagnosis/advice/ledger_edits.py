@@ -37,7 +37,7 @@ from autobrrr.diagnosis.robust_stats import median, of_one, positive
 from autobrrr.diagnosis.signals.busy_machine import busy_machine
 from autobrrr.diagnosis.signals.uneven_steps import uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
-from autobrrr.records import Advice, OpWork
+from autobrrr.records import Advice, CodeSite, OpWork
 
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
-from autobrrr.diagnosis.advice.ledger_edits import FEWEST_SAMPLES, TORCH_OPTIMIZERS, costly_line
+from autobrrr.diagnosis.advice.ledger_edits import FEWEST_SAMPLES
 from autobrrr.diagnosis.advice.written_attention import written_attention
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.sampled_frames import sites
-from autobrrr.diagnosis.models.shares import step_parts
-from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.records import Advice, CodeSite, ExactnessClass
 
@@ -22,7 +20,6 @@ NOTICEABLE = 0.03  # share of the step, or of the samples, from which an edit is
 EACH_STEP = 0.9  # times a step
 READ_BACK_OPS = ("_local_scalar_dense",)
 GATED = "synchronises by hand"
-MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
 
 Why = Callable[[Measurements], str | None]
 
@@ -85,25 +82,6 @@ def _no_sync(measured: Measurements) -> str | None:
     )
 
 
-def _updates(measured: Measurements) -> str | None:
-    """An optimizer of the user's own that loops over tensors where torch has operators over lists."""
-    if costly_line(measured, "updates") is not None:
-        return None  # told by that line
-    traced, anatomy = measured.traced, measured.anatomy
-    if traced is None or anatomy is None or not isinstance(kernel_work(traced), KernelWork):
-        return None
-    own = [name for name in anatomy.optimizers if not any(mark in name for mark in TORCH_OPTIMIZERS)]
-    parts, tensors = step_parts(measured), anatomy.parameter_tensors or 0
-    operators = traced.operations_by_phase.get("optimizer", 0.0)
-    idle = None if parts is None else parts.idle("optimizer")
-    if not own or not tensors or operators < MANY_OPERATORS * tensors or idle is None or idle < NOTICEABLE:
-        return None
-    return (
-        f"{own[0]} runs {operators:.0f} operators a step for {tensors} tensors, and {of_one(idle)} of the "
-        "step is their dispatch: torch._foreach_* does a list of tensors in one call"
-    )
-
-
 def _padding(measured: Measurements) -> str | None:
     uneven = measured.anatomy.uneven if measured.anatomy is not None else []
     if not measured.on_device or not uneven:
@@ -122,7 +100,6 @@ EDITS: Mapping[str, tuple[ExactnessClass, Why]] = {
     "edit.non_blocking_copy": ("bitwise", _blocking_copy),
     "edit.no_sync": ("rounding", _no_sync),
     "edit.fused_attention": ("rounding", written_attention),
-    "edit.foreach_update": ("rounding", _updates),
     "edit.padding": ("rounding", _padding),
     "batch.accumulation": ("rounding", accumulation),
 }

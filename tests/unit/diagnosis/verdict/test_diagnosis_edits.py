@@ -97,18 +97,6 @@ def test_attention_by_hand_is_priced_by_its_scores(kernel_ns: float, operator: s
         assert "23 %" in why  # three calls of 0.2 ms in a step of 2.6 ms
 
 
-def test_an_optimizer_of_the_users_own_is_told_by_its_operators() -> None:
-    def job(name: str, operations: float) -> Measurements:
-        trace = traced(operations=900, operations_by_phase={"optimizer": operations})
-        build = anatomy(optimizers=(name,), tensors=50)
-        return measured(trace=trace, fixed=0.95, build=build)
-
-    why = edits(job("Muon", 600))["edit.foreach_update"].why
-    assert "Muon runs 600 operators a step for 50 tensors" in why
-    assert not edits(job("AdamW", 600))
-    assert not edits(job("Muon", 60))
-
-
 def test_padding_names_the_dimension_and_the_next_multiples() -> None:
     build = anatomy(uneven=["Linear.weight 50257x768"])
     why = edits(measured(build=build, job=facts(cuda=True)))["edit.padding"].why
