@@ -44,8 +44,10 @@ DEEPEST = 200
 SWITCH_S = 0.0001
 _COMPILED = ("_dynamo/", "_functorch/_aot_autograd/", "_inductor/")  # `torch.func` is in _functorch, too
 # Code of torch that gets to its operators. What else is there saves, loads, logs or waits for others.
-_DISPATCH = ("_functorch/", "func/", "autograd/", "nn/", "optim/", "amp/")
-_DISPATCH += ("_ops.py", "_tensor.py", "functional.py")
+_DISPATCH = (
+    *("_functorch/", "func/", "autograd/", "nn/", "optim/", "amp/"),
+    *("_ops.py", "_tensor.py", "functional.py"),
+)
 _NO_DISPATCH = ("nn/parallel/",)
 _LIBRARY = {  # files that serve one purpose, which the user's line then has
     "torch/distributions/constraints.py": "validates",
