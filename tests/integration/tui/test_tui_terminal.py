@@ -40,7 +40,7 @@ def regime(screen: Terminal) -> str:
 def test_a_person_looks_around_leaves_comes_back_and_detaches(
     job: StartJob, terminal: Open, tmp_path: Path
 ) -> None:
-    target = job("plain")
+    target = job("plain", "--busy")
     screen = terminal("attach", str(target.pid))
     screen.until(lambda s: regime(s) == "measuring")
     screen.until(lambda s: "median" in s.text and "phases" in s.text and "cost" in s.text)

@@ -32,9 +32,7 @@ def parse() -> argparse.Namespace:
     return args
 
 
-def steps(
-    args: argparse.Namespace, fingerprint: Callable[[], str] = str, rest_s: float = 0.0
-) -> Iterator[int]:
+def steps(args: argparse.Namespace, fingerprint: Callable[[], str] = str, rest_s: float = 0) -> Iterator[int]:
     """Step numbers; says `training` once the third step has ended. `fingerprint` is for `--tell`."""
     number = 0
     while number < args.steps if args.steps else number % args.every or not os.path.exists(args.until):
