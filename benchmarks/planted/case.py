@@ -10,7 +10,6 @@ Knob = int | float | str
 TRUTHS: tuple[Truth, ...] = (
     "overhead", "input", "host", "sync", "memory", "compute", "underfilled", "mixed", "unknown",
 )  # fmt: skip
-DONE = "steps done: "  # begins the last line of a job
 UNDECIDED = ("mixed", "unknown")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from benchmarks import ROOT
-from benchmarks.planted.case import DONE, Case, Knob
+from benchmarks.planted.case import Case, Knob
 from benchmarks.planted.truth import Timing
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -111,15 +111,6 @@ class PlantedJob:
             code = None
         if code != 0:
             raise JobFailed("\n".join(self._lines[-8:]) or f"exit code {code}")
-
-    @property
-    def steps(self) -> int:
-        """How many it had made when it ended; raises JobFailed where it did not say."""
-        self._reader.join(5)
-        for line in self._lines[::-1]:
-            if line.startswith(DONE):
-                return int(line.removeprefix(DONE))
-        raise JobFailed("it does not say how many steps it made")
 
     def __enter__(self) -> PlantedJob:
         return self

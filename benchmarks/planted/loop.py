@@ -17,12 +17,10 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
-
-from benchmarks.planted.case import DONE
 
 Value = TypeVar("Value")
 Main = Callable[..., None]
@@ -127,7 +125,6 @@ class Loop:
                 break
             if now - began >= self.args.seconds and (not self.args.clock or len(steps) >= LEAST_STEPS):
                 break
-        print(f"{DONE}{step + 1}", flush=True)
         if self.args.clock:
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
             self._write(steps, warm, faults)
@@ -170,12 +167,12 @@ def best_ns(work: Callable[[], object], times: int = 7) -> float:
     return statistics.median(took)
 
 
-def _count_in(path: str | None) -> MutableSequence[int]:
-    """Where the number of steps is kept: in a file that others read meanwhile, or in memory."""
+def _count_in(path: str | None) -> list[int] | memoryview:
+    """Keeps the number of steps: in a file that other processes can read, or just in memory."""
     if path is None:
         return [0]
     with open(path, "r+b") as file:
-        return memoryview(mmap.mmap(file.fileno(), 8)).cast("q")  # type: ignore[return-value]
+        return memoryview(mmap.mmap(file.fileno(), 8)).cast("q")
 
 
 def _nothing(_section: str) -> None:

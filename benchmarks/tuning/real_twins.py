@@ -1,9 +1,9 @@
-"""What a tuning costs a job: its steps against those of a twin that runs beside it and that nobody tunes.
+"""What tuning costs a job: its steps are compared with those of an untuned twin that runs at the same time.
 
     python -m benchmarks.tuning.real_twins [--for 45] [--seconds 75] [--case NAME]…
 
-Each has a core of its own, so that what else the machine does slows both alike; how the cores differ is
-measured first. `lost` is time: that of the missing steps, at the twin's pace; below 0: the job did more.
+The two run on different cores, so a slow machine slows both. The ratio of the cores is measured first. `lost`
+is the time that the missing steps would take at the twin's pace; it is negative if the job did more steps.
 `--max-loss 2%` allows 6 s in any five minutes.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from benchmarks.planted.case import Case, Knob
+from benchmarks.planted.diagnosed import SETTLE_S
 from benchmarks.planted.job_process import (
     JobFailed,
     PlantedJob,
@@ -43,7 +44,7 @@ SOME = (
 def counted(
     case: Case, core: int, seconds: float, environment: Mapping[str, str]
 ) -> Iterator[tuple[int, memoryview]]:
-    """A job on a core of its own: its process id, and where its count of steps stands (one int64)."""
+    """Run a job on one core; gives its process id and its number of steps so far (one int64)."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(bytes(8))
         file.flush()
@@ -71,7 +72,7 @@ def lost(
         counted(case, 0, life_s, environment) as (pid, tuned),
         counted(case, 1, life_s, environment) as (_, twin),
     ):
-        time.sleep(3)
+        time.sleep(SETTLE_S)
         began = tuned[0], twin[0]
         time.sleep(UNTOUCHED_S)
         cores = (tuned[0] - began[0]) / (twin[0] - began[0])
