@@ -79,7 +79,7 @@ class Look:
         return self._times.setdefault(css, f"t{len(self._times)}")
 
     def css(self) -> str:
-        """Where motion is unwanted, or unknown, the last screen stands still."""
+        """Readers who turned motion off, and viewers without animation, see the last screen only."""
         styles = "".join(f".{name}{{{css}}}" for css, name in self._styles.items())
         times = "".join(css.replace("NAME", name) for css, name in self._times.items())
         return styles + (
@@ -125,7 +125,7 @@ def drawn(row: Sequence[Segment], y: int, look: Look) -> Iterator[str]:
 
 
 def colors(style: Style) -> tuple[str, str]:
-    """The CSS of the ink, and the color of the paper if it has one of its own."""
+    """CSS for the text, and the background color if it differs from the picture's, else empty."""
     ink = THEME.foreground_color if style.color is None else style.color.get_truecolor(THEME)
     paper = (
         THEME.background_color
@@ -157,8 +157,6 @@ def shape(char: str, x: int, y: int) -> str:
         return box(x, y, WIDE + SEAM, HIGH)
     if 0x2580 < code <= 0x2588:  # lower eighths
         return box(x, y + HIGH - (code - 0x2580) * 3, WIDE + SEAM, (code - 0x2580) * 3)
-    if 0x2588 < code < 0x2590:  # left eighths
-        return box(x, y, (0x2590 - code) * 1.5, HIGH)
     if code in QUADRANTS:
         quarters = re.findall("(UPPER|LOWER) (LEFT|RIGHT)", unicodedata.name(char))
         return "".join(
