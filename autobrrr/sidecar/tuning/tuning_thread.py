@@ -24,6 +24,7 @@ from autobrrr.records import Diagnosis, NoClaim, Reverted, Trial, TuneProgress, 
 from autobrrr.records.events import Event
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, RemedyOutcome, TuneFailed
+from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.process.step_replayer import Call
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.sockets.socket_frames import ClientConnection
@@ -243,9 +244,8 @@ class TuningThread:
         except AutobrrrError:
             pass  # the session ends: said already
         except RemedyLost as lost:
-            on = {applied.remedy for applied in bench.active()}
-            why = f"could not be applied again: {lost}"
-            undid = [Reverted(remedy=each, why=why) for each in kept if each not in on]
+            off = set(kept) - {applied.remedy for applied in bench.active()}
+            undid = [Reverted(remedy=each, why=f"could not be applied again: {lost}") for each in sorted(off)]
         except Exception:  # noqa: BLE001 - the session must outlive a fault of the guard
             traceback.print_exc()
         finally:
@@ -253,9 +253,9 @@ class TuningThread:
             self._call(self._through)
 
     def _looked(self, watchman: PostTuningWatch, undid: list[Reverted]) -> None:
-        window = self._session.findings.window
-        self._watchman = watchman.looked(undid, window.step_ns, self._clock_ns())
-        self._tell(undid)
+        if self._session.state not in (State.DETACHING, State.ENDED):  # then all goes off, for no fault
+            self._watchman = watchman.looked(undid, self._session.findings.window.step_ns, self._clock_ns())
+            self._tell(undid)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the tuner's thread (it must be cancelled, or its session ended)."""

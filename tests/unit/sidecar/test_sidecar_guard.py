@@ -48,20 +48,27 @@ def test_what_has_stopped_paying_is_compared_and_undone_and_said(office: Office,
     office.later(30)
     guarded(office)
     assert office.guard.asked == [2e6]
-    heard = []
-    while not guest.hears_nothing():
-        heard.append(guest.hear())
-    assert any("the guard reverted optimizer.fused" in str(each.get("text")) for each in heard)
+    assert any("the guard reverted optimizer.fused" in line for line in lines(guest))
     for _ in range(20):
         office.later(300)
     guarded(office)
     assert len(office.guard.asked) == 1  # nothing is left to watch over
 
 
+def test_a_comparison_that_a_detach_interrupts_has_undone_nothing(office: Office, guest: Guest) -> None:
+    tuned(office, guest)
+    train(office, 1_900_000)
+    office.guard.undoes = [Reverted(remedy="optimizer.fused", why="the session is detaching")]
+    guest.ask("subscribe", every_ms=1_000_000)
+    office.later(30)
+    office.session.detach(False, lambda ending: None)
+    guarded(office)
+    assert office.guard.asked == [2e6]
+    assert not any("the guard reverted" in line for line in lines(guest))
+
+
 @pytest.mark.integration  # a long simulation
-def test_a_job_that_slowed_down_by_itself_is_measured_by_its_new_pace_and_ever_more_rarely(
-    office: Office, guest: Guest
-) -> None:
+def test_a_job_that_slows_down_is_measured_by_its_new_pace(office: Office, guest: Guest) -> None:
     tuned(office, guest)
     train(office, 1_900_000)
     office.later(11)
@@ -86,9 +93,7 @@ def test_remedies_that_the_user_undoes_are_not_watched_over(office: Office, gues
     assert office.guard.asked == []
 
 
-def test_a_loss_that_is_no_longer_finite_takes_off_all_that_does_not_keep_the_bits(
-    office: Office, guest: Guest
-) -> None:
+def test_a_lost_loss_takes_off_what_does_not_keep_the_bits(office: Office, guest: Guest) -> None:
     tuned(office, guest)
     office.session.active.apply("gc.freeze", {}, lambda done: None)
     office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "bitwise"})
@@ -102,9 +107,7 @@ def test_a_loss_that_is_no_longer_finite_takes_off_all_that_does_not_keep_the_bi
 
 
 @pytest.mark.parametrize("refusal", [None, "it can't be asked"])
-def test_what_goes_off_for_its_loss_does_so_one_after_the_other_and_is_said_once_it_is(
-    office: Office, guest: Guest, refusal: str | None
-) -> None:
+def test_each_goes_off_for_the_loss_in_turn(office: Office, guest: Guest, refusal: str | None) -> None:
     tuned(office, guest)
     office.session.active.apply("precision.tf32", {}, lambda done: None)
     office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "rounding"})
@@ -124,10 +127,7 @@ def test_what_goes_off_for_its_loss_does_so_one_after_the_other_and_is_said_once
 
 def lines(guest: Guest) -> list[str]:
     """What it is told until now."""
-    heard = []
-    while not guest.hears_nothing():
-        heard.append(str(guest.hear().get("text")))
-    return heard
+    return [str(guest.hear().get("text")) for _ in iter(guest.hears_nothing, True)]
 
 
 def test_a_loss_that_was_not_finite_before_is_the_jobs_own(office: Office, guest: Guest) -> None:
