@@ -120,7 +120,7 @@ def test_who_has_the_cpus_is_told_while_the_job_waits_for_one_and_nobody_else(pr
     command(90, "My trainer: rank 0 --token secret")  # a title
     names = {"p30": "cc1plus", "p90": "My trainer: ran"}
     command(60, "/usr/bin/python3.11", "-I", str(quick_peaks.CHILD), "{}")  # of ours: nobody is to end it
-    command(65, "/usr/bin/python3.11", "/home/me/.local/bin/autobrrr", "attach", "10")  # a screen of ours
+    command(65, "/usr/bin/python3.11", "/home/me/.local/bin/autobrrr", "attach", "10")  # an autobrrr screen
     rank = [50]
     device = HostDevice(10, None, proc.root, lambda: proc.now_ns, beside=lambda: rank)
     device.sample()
