@@ -27,6 +27,7 @@ from .measure.collective_waits import CollectiveTask
 from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask, why_no_window
 from .measure.recorded_graphs import RecordedGraphs
+from .measure.step_recorder import OBSERVER
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_switching import RankSwitching, refuse_sharded
@@ -102,6 +103,7 @@ class AgentSession:
             self._pages.release()  # `busy` is off and the door closed: nothing writes any more
             if self._ranks is not None:
                 self._ranks.close()
+            OBSERVER.remove(self._torch)
 
     def _forked(self) -> None:
         """In a forked child: nothing of ours is left there."""
@@ -194,10 +196,10 @@ class AgentSession:
             if _is_result(self._outbox[0]) and self._loop.measuring.task is not None:
                 return  # its task is just ending, and rings once it has: what is asked next finds none
             event = self._outbox.popleft()
-            finish, began_ns = event.get("finish"), time.perf_counter_ns()
+            finish, began_ns = event.get("finish"), time.thread_time_ns()
             found, fd = finish() if callable(finish) else (event, None)
             if callable(finish):  # torch holds the interpreter meanwhile
-                self._loop.measuring.spent_ns += time.perf_counter_ns() - began_ns
+                self._loop.measuring.spent_ns += time.thread_time_ns() - began_ns
             try:
                 if _is_result(found):
                     self._tell_cost()  # first: a client may leave with the result

@@ -2,12 +2,17 @@
 
 Torch's ExecutionTraceObserver writes it. In: the step, and timed ones that ran the same operators. Out: the
 event `recorded` with the open file, from which `replay` tells their work and what other batches would take.
+
+The observer sees the operators of every thread. Where one of them is in its code as it is removed, or a range
+has begun under one and ends under the next, the process ends with SIGSEGV (torch 2.13). So it is switched off
+first, and removed some time later.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
@@ -24,7 +29,32 @@ from .kernel_times import Floors
 
 MOST_BYTES = 64 << 20
 MOST_TIMED = 3  # steps that are sent along
+LEAVE_S = 0.5  # an operator takes some us to leave the observer, and is off its CPU for 0.1 s at most
 Sent = tuple[dict[str, object], int | None]
+
+
+class Observer:
+    """Torch's, of which a process has one."""
+
+    def __init__(self) -> None:
+        self._off_s: float | None = None  # since when, while it is there
+
+    def switch_off(self, torch: ModuleType) -> None:
+        """It sees nothing from now on, and is there."""
+        with quiet(torch, RECORDER):
+            torch._C._profiler._disable_execution_trace_observer()
+        self._off_s = time.monotonic()
+
+    def remove(self, torch: ModuleType) -> None:
+        """Remove it, as soon as it may be; its file is whole then."""
+        if self._off_s is not None:
+            time.sleep(max(0.0, self._off_s + LEAVE_S - time.monotonic()))
+            self._off_s = None
+            with quiet(torch, RECORDER):
+                torch._C._profiler._remove_execution_trace_observer()
+
+
+OBSERVER = Observer()
 
 
 class StepRecorder:
@@ -39,6 +69,7 @@ class StepRecorder:
         """Switch the observer on and show it what belongs to the model and the optimizers; what ends it."""
         inside, loop, torch = self._torch._C._profiler, self._loop, self._torch
         self.remove()
+        OBSERVER.remove(torch)
         self._record = os.memfd_create("autobrrr-record", os.MFD_CLOEXEC)
         with quiet(torch, RECORDER):
             if not inside._add_execution_trace_observer(f"/proc/self/fd/{self._record}"):
@@ -46,9 +77,7 @@ class StepRecorder:
             inside._enable_execution_trace_observer()
 
         def end() -> bool:
-            with quiet(torch, RECORDER):
-                inside._disable_execution_trace_observer()
-                inside._remove_execution_trace_observer()
+            OBSERVER.switch_off(torch)
             return True
 
         marked = torch.autograd.profiler.record_function
@@ -77,6 +106,7 @@ class StepRecorder:
             if record is None:
                 return abstained("recorded", "no step was recorded"), None
             try:
+                OBSERVER.remove(self._torch)
                 with open(record, "r+b", closefd=False) as file:
                     trace = file.read(MOST_BYTES + 1)
                     if len(trace) <= MOST_BYTES:

@@ -36,7 +36,6 @@ LEAST_STEPS = 3  # the judge needs so many; no more, once training has stood sti
 MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # limits of extra steps where steps vary
 CALL_NS, EVENT_NS = 80_000, 5_000  # a timed step takes longer: for a call that autograd counts, for an event
 FLOORS_EVERY = 2  # timed steps
-RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
 LOG_BYTES = 256 << 20  # that the record takes: 5 kB an operator; 110 MiB were seen of 20,000
 QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
@@ -74,7 +73,7 @@ class TraceTask:
         self._recorder = StepRecorder(loop, self._watch)
         self._meter: FloorMeter | None = None
         self._kind = ""
-        self._turn = self._tries = self._records = 0
+        self._turn = self._tries = 0
         self._calls: int | None = None  # that autograd has counted so far
         self._taken: list[TakenStep] = []
         self._delay_ns = self._step_delay_ns = self._began_ns = self._spent_ns = 0
@@ -87,17 +86,19 @@ class TraceTask:
     def at_boundary(self, boundary: Boundary) -> bool:
         """Ends what the last step was, begins what the next one is."""
         kind, self._kind, self._loop.phases.traced = self._kind, "", False
-        recorded = False
         calls, self._calls = self._calls, self._torch.autograd._get_sequence_nr()
         if calls is None:
             return True  # the next step is counted
         if kind:
             found = self._watch.end()
             # A record shows no times: hooks that are being put on leave it as it is.
-            if not boundary.last_flags & (
-                UNUSABLE & ~ring_layout.SETTLING if kind == "recorded" else UNUSABLE
-            ):
-                recorded = self._ended(kind, found, boundary)
+            unusable = UNUSABLE & ~ring_layout.SETTLING if kind == "recorded" else UNUSABLE
+            usable = not boundary.last_flags & unusable
+            if kind == "recorded":
+                self._finish("" if usable and found else "the step that was recorded was no ordinary one")
+                return False
+            if usable:
+                self._ended(kind, found, boundary)
         else:
             _check_price((self._calls - calls) * CALL_NS, boundary.last_step_ns, self._calls - calls)
             self._prepare(boundary)
@@ -107,9 +108,6 @@ class TraceTask:
         if paused_ns > PAUSE_NS:
             self._steps = min(LEAST_STEPS, self._steps)
         done = every.enough(self._steps)
-        if recorded or (done and self._records >= RECORD_TRIES):
-            self._finish("" if recorded else "no ordinary step could be recorded")
-            return False
         if done and (paused_ns > MORE_PAUSE_NS or not self._worth_more(every)):
             nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)
             try:
@@ -117,9 +115,8 @@ class TraceTask:
             except Abstain as why:
                 self._finish(str(why))
                 return False
-            if not self._records and boundary.last_step_ns > SLOW_STEP_NS and not self._device:
+            if boundary.last_step_ns > SLOW_STEP_NS and not self._device:
                 self._emit({"event": "tracing", "tracing": self._found()})  # the record takes a step more
-            self._records += 1
             self._begin("recorded", boundary)
         elif not done and self._tries > MOST_TRIES * len(SHORT_STEPS) * (self._steps + 1):
             raise Abstain("too few ordinary steps: most had an evaluation, a skipped update or a change")
@@ -152,7 +149,7 @@ class TraceTask:
         """More steps would make what they show surer: these vary, or others disturbed some of them."""
         quiet = KernelTimes(self._quiet)
         sure = quiet.steady if quiet.enough(self._steps) else every.steady and not quiet.timed
-        return not self._records and not sure and perf_counter_ns() - self._began_ns < MORE_NS
+        return not sure and perf_counter_ns() - self._began_ns < MORE_NS
 
     def _begin(self, kind: str, boundary: Boundary) -> None:
         self._kind = kind
@@ -165,12 +162,10 @@ class TraceTask:
             timed = partial(profiled, self._torch, boundary.job.iterator)
             self._watch.begin(self._recorder.start if kind == "recorded" else timed)
 
-    def _ended(self, kind: str, found: object, boundary: Boundary) -> bool:
-        """Take in what an ordinary step has shown; whether it was recorded."""
-        if kind == "unlike" or (kind in ("timed", "recorded") and found is None):
-            return False  # it does not count, or had to give way
-        if kind == "recorded":
-            return True
+    def _ended(self, kind: str, found: object, boundary: Boundary) -> None:
+        """Take in what an ordinary step has shown."""
+        if kind == "unlike" or (kind == "timed" and found is None):
+            return  # it does not count, or had to give way
         ns, loop = boundary.last_step_ns, self._loop
         step: ProfiledStep | None = None
         delay_ns = max(0, run_delay_ns(loop.train_tid) - self._step_delay_ns)
@@ -190,7 +185,6 @@ class TraceTask:
                 phases=(loop.last_phases or {}) if kind == "phases" else None,
             )
         )
-        return False
 
     def _check(self, job: Job) -> None:
         loop = self._loop

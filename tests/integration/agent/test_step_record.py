@@ -1,6 +1,8 @@
 """A step is recorded in a real job, which is as it was; the job's own Python replays it."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -68,3 +70,33 @@ def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) ->
         eventually(lambda: descendants(os.getpid()) == before)
         assert peer.ask("detach", keep=False)["left"] == []
         assert job.output().split("\n") == ["as before", ""]  # nor does torch tell of its observer
+
+
+OBSERVED = """
+import os, threading, time, torch
+from autobrrr.agent.measure import step_recorder
+torch.set_num_threads(1)
+step_recorder.LEAVE_S = 0.1
+x, over = torch.ones(4), threading.Event()
+
+def works():
+    while not over.is_set(): x + 1
+
+threads = [threading.Thread(target=works) for _ in range(4)]
+for each in threads: each.start()
+inside, observer = torch._C._profiler, step_recorder.OBSERVER
+for _ in range(40):  # of removals at once, every twentieth has ended the process
+    record = os.memfd_create("record")
+    assert inside._add_execution_trace_observer(f"/proc/self/fd/{record}")
+    inside._enable_execution_trace_observer()
+    time.sleep(0.02)
+    observer.switch_off(torch)
+    observer.remove(torch)
+    assert os.pread(record, 1 << 20, max(0, os.fstat(record).st_size - 99)).rstrip().endswith(b"}")
+    os.close(record)
+over.set()
+"""
+
+
+def test_threads_whose_operators_are_recorded_outlive_the_observer() -> None:
+    subprocess.run([sys.executable, "-c", OBSERVED], check=True, timeout=120)
