@@ -125,6 +125,7 @@ def row_of_loop(measured: Measurements, place: str) -> Where | None:
     return where_of(measured, place) or min(below, key=lambda one: one.line, default=None)
 
 
+@once
 def placed_trends(measured: Measurements) -> list[Trend]:
     """What changes with time, with the user's line that has most of it.
 
@@ -155,6 +156,7 @@ def placed_trends(measured: Measurements) -> list[Trend]:
     return [msgspec.structs.replace(one, where=at.get((one.what, one.kind))) for one in found]
 
 
+@once
 def loading_parts(measured: Measurements) -> dict[str, Spent]:
     """Waiting for data by what is done meanwhile, each with all its share and its costliest line.
 

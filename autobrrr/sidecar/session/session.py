@@ -48,6 +48,7 @@ from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, 
 
 SECOND_NS = 1_000_000_000
 JUDGE_EVERY_NS = 2 * SECOND_NS
+REST = 400  # times the CPU time of a judgment, at least, between two of them once all is measured
 DETACH_NS = 15 * SECOND_NS
 DETACH_STEPS = 3
 MOST_DETACH_NS = 240 * SECOND_NS  # whatever the job says of its steps
@@ -107,7 +108,7 @@ class Session:
         self._oom_kills, self._oom_kills_before = oom_kills, oom_kills()
         self._began_ns = self._since_ns = clock_ns()
         self.judgement: Judgement = judge(self.findings.measurements(0))
-        self._judged_ns, self._judged_steps = self._began_ns - JUDGE_EVERY_NS, self.findings.window.standing
+        self._judge_at_ns, self._judged_steps = self._began_ns, self.findings.window.standing
         self._link_lost_ns: int | None = None
         self._link_lost_why = LINK_LOST
         self._odd_events: set[str] = set()
@@ -175,7 +176,7 @@ class Session:
             before = self.course.state
             self.course.step(self.judgement.verdict)
             self._stale = self._stale or self.course.state is not before
-        due = self._stale or now_ns - self._judged_ns >= JUDGE_EVERY_NS
+        due = self._stale or now_ns >= self._judge_at_ns
         if due and self._state is None and not self._verdict_stands:
             self._judge(now_ns)
         self._judge_if_stepped(now_ns)
@@ -480,7 +481,7 @@ class Session:
         self.findings.follow_window()
 
     def _judge(self, now_ns: int) -> None:
-        self._judged_ns, self._stale = now_ns, False
+        self._stale, began_ns = False, self.own_cpu_ns()
         self._judged_steps = self.findings.window.standing
         before = self.judgement.verdict
         try:
@@ -488,6 +489,8 @@ class Session:
         except Exception as error:  # noqa: BLE001 - a fault in judging must not end the session
             traceback.print_exc()
             self.note(f"the verdict stays as it is, judging failed: {type(error).__name__}: {error}")
+        rest_ns = REST * (self.own_cpu_ns() - began_ns) if self.course.state is State.JUDGED else 0
+        self._judge_at_ns = now_ns + max(JUDGE_EVERY_NS, rest_ns)
         verdict = self.judgement.verdict
         if _said(verdict) != _said(before):
             verdict = msgspec.structs.replace(verdict, advice=self.snapshot().advice)
