@@ -114,7 +114,7 @@ def after_tuning(tuning: Tuning, pid: int | None, command: Sequence[str], best: 
         return at_next_start(best, command)
     if tuning.enough_s is not None:
         return f"autobrrr tune {pid} --for {tuning.enough_s}s   (some remedies were not tried)"
-    return f"autobrrr detach {pid}"
+    return f"autobrrr report {pid}   (shows what was tried)"
 
 
 def after_proof(proof: Proof) -> str:

@@ -197,7 +197,7 @@ class Service:
             case Subscribe(every_ms=every_ms):
                 client.every_ns = None if every_ms is None else max(FASTEST_NS, every_ms * 1_000_000)
             case OwnSession(owned=owned):
-                client.owner, self._stays = owned, self._stays or not owned
+                client.owner, self._stays = owned, not owned
                 self._unowned_until_ns = None
             case EndSession(keep=keep, if_unused=if_unused):
                 if if_unused:

@@ -1,7 +1,7 @@
 """`autobrrr tune PID`: try remedies on the running job, keep what is proven faster, write a recipe.
 
-The session stays, and kept remedies stay applied, until `autobrrr detach`. Ctrl-C reverts the trial that
-runs.
+Kept remedies stay applied, and the session stays, until `autobrrr detach`; with nothing kept, it ends here.
+Ctrl-C reverts the trial that runs.
 
 `autobrrr tune [--param SPEC]… -- CMD…`: start a script repeatedly, and write down what makes it faster. The
 script is never edited; its files are as they were afterwards, unless `--allow-writes` is given.
@@ -132,6 +132,9 @@ def _tune(args: argparse.Namespace) -> int:
             narrate(f"autobrrr detach {pid} reverts them; no recipe is written")
             raise
         advised = [] if only else _advice(client)
+        for each in () if tuning.kept else clients.values():
+            if each.started:  # it has nothing to do any more, and would take its part of the CPUs
+                each.ask(OwnSession(True))
     proven = recipe.from_tuning(tuning) if tuning.proven else None
     again = "the remedies stay applied; tune again with another file"
     tuning = _with_recipe(tuning, proven, args.recipe, again)

@@ -231,6 +231,13 @@ class Collected:
         return self.cores is not None and self._threads_at_once == self.cores
 
     @property
+    def free_cores(self) -> float | None:
+        """What nobody had lately of the CPUs that the job may run on."""
+        looks = [(each.cpu_share, each.foreign_cores) for each in list(self.host)[-LATELY:]]
+        had = [own + others for own, others in looks if own is not None and others is not None]
+        return None if self.cores is None or not had else self.cores - float(np.median(had))
+
+    @property
     def _foreign_cores(self) -> float | None:
         """CPU that other programs used lately; asked only if threads outnumber CPUs."""
         threads = self.facts.threads if self.facts is not None else None

@@ -41,6 +41,7 @@ SWITCH_S = 20.0  # or so many steps, until a remedy must have switched
 SWITCH_STEPS = 5
 EVALUATION_S = 300.0  # unless the user stops: no step ends while the job evaluates
 STALL_PATIENCE = 8.0  # times the usual price of switching on
+LEAST_FREE_CORES = 0.3  # for a process that compiles: of less, it takes most from training, and does not end
 LOOP_S = 10.0  # the event loop answers at once, unless the machine is starved
 LOOK_S = 0.1  # between looks whether the session is still there
 SOONEST_NS = 4_000_000  # between looks at the ring while a block runs
@@ -117,7 +118,9 @@ class LiveBench:
         return applied
 
     def prepare(self, remedy: str, options: Mapping[str, object]) -> CacheFiller:
-        pid = self._session.findings.pid
+        pid, free = self._session.findings.pid, self._ask(lambda: self._session.findings.free_cores)
+        if free is not None and free < LEAST_FREE_CORES:
+            return CacheFiller(pid, "no CPU is free")
         try:
             token, seq = self._switched_on(remedy, options, prepare=True)
         except NotApplied as refused:

@@ -129,7 +129,7 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     assert after_tuning(written, None, command) == line
     assert "measures anew" in after_tuning(tuned("a"), None, command)  # a finished study is not gone on with
     assert "e writes what is on as a recipe" in after_tuning(tuned("a"), 7, command)
-    assert after_tuning(tuned(), 7, command) == "autobrrr detach 7"
+    assert after_tuning(tuned(), 7, command) == "autobrrr report 7   (shows what was tried)"
     assert after_tuning(tuned(), 7, command, EDIT).startswith("edit the script (autobrrr explain ")
     assert after_tuning(written, 7, []).endswith("-- CMD")
 

@@ -23,7 +23,7 @@ from autobrrr.sidecar.tuning.tuning_thread import watch_over
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost
 from support.machines.devices import AbsentDevice
 from support.screens import tui
-from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts
+from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts, host_sample
 
 SECOND_NS = 1_000_000_000
 
@@ -53,9 +53,10 @@ class Workshop:
         self.bench = LiveBench(self.session, self.call)
 
     def call(self, work: Callable[[], None]) -> None:
+        before = len(self.agent.asked)
         work()
         for name, answer in list(self.answers.items()):
-            if self.agent.asked[-1] == name:
+            if self.agent.asked[before:] and self.agent.asked[-1] == name:
                 del self.answers[name]
                 self.agent.answer(name, **answer())
 
@@ -113,6 +114,13 @@ def test_what_can_not_be_compiled_beside_the_job_may_still_be_tried(shop: Worksh
     shop.answers["apply"] = lambda: {"ok": False, "why": "no module is trained", "code": "unfit"}
     with pytest.raises(NotApplied, match="no module is trained"):
         shop.bench.prepare("compile.default", {})
+
+
+def test_nothing_is_compiled_beside_a_job_where_no_cpu_is_free(shop: Workshop) -> None:
+    for t_ns in range(3):
+        shop.session.findings.see_host(host_sample(t_ns=t_ns, cpu_share=1.0, foreign_cores=0.8))
+    assert shop.bench.prepare("compile.default", {}).why == "no CPU is free"
+    assert "apply" not in shop.agent.asked  # nor is it switched on to show its graphs
 
 
 def test_graphs_are_filled_in_once_and_an_earlier_remedys_are_not_taken(
