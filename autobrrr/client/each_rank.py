@@ -81,11 +81,7 @@ class RanksOutcome(Generic[T]):
 
 
 def entered(
-    pids: Sequence[int],
-    options: SessionOptions,
-    say_of: Callable[[int], Say],
-    *,
-    owned: bool = False,
+    pids: Sequence[int], options: SessionOptions, say_of: Callable[[int], Say], *, owned: bool = False
 ) -> RanksOutcome[Client]:
     """A session in every rank. The arguments are `open_session`'s."""
     return for_each(pids, lambda pid: open_session(pid, options, say_of(pid), owned=owned))

@@ -55,7 +55,6 @@ MOST_DETACH_NS = 240 * SECOND_NS  # whatever the job says of its steps
 NO_GRAPHS = "the job has shown no graphs"
 LINK_GRACE_NS = SECOND_NS  # a job that ends closes its link a moment before it is gone
 
-
 OnDetached = Callable[[SessionEnding], None]
 
 
@@ -135,6 +134,12 @@ class Session:
         """Whether there is something to say: a regime, or everything has been measured."""
         measured = self.findings.options.outside or self.course.finished
         return measured or self.judgement.verdict.regime != "unknown"
+
+    @property
+    def remedies_on(self) -> list[str]:
+        """What is on, also where a comparison has it off for a block."""
+        before = self._on_before if self._state is State.TUNING else []
+        return list(dict.fromkeys([*before, *self.active.names]))
 
     # What happens to it
 
@@ -368,13 +373,9 @@ class Session:
 
     def _detaching(self, now_ns: int) -> None:
         steps_ns = DETACH_STEPS * self.findings.window.longest_ns
-        patience_ns = min(max(DETACH_NS, steps_ns), MOST_DETACH_NS)
-        if now_ns - self._since_ns > patience_ns:
-            self._end(
-                SessionEnding(
-                    kind="detached", why=self._awaited or "the agent did not answer", left=("the agent",)
-                )
-            )
+        if now_ns - self._since_ns > min(max(DETACH_NS, steps_ns), MOST_DETACH_NS):
+            why = self._awaited or "the agent did not answer"
+            self._end(SessionEnding(kind="detached", why=why, left=("the agent",)))
 
     def _settle_lost_link(self, now_ns: int) -> None:
         """A job that ends, an agent that leaves after a detach, or a link that broke."""
@@ -395,8 +396,7 @@ class Session:
     def _took_window(self, window: ProfilerWindow) -> None:
         if self.state is State.ENDED:
             return
-        window = self.findings.by_device(window)
-        self.findings.profile = window
+        self.findings.profile = window = self.findings.by_device(window)
         self.findings.took_memory()
         self._stale = True
         self._journal.write("window", window)

@@ -34,7 +34,7 @@ def snapshot(session: Session) -> Diagnosis:
     """The session at this moment."""
     measured, judgement = session.findings.measurements(session.elapsed_ns), session.judgement
     attach = session.findings.attach or Attach(method="outside", latency_ns=None, pause_ns=None)
-    active, steps, compared = session.active.names, session.steps, session.compared
+    active, steps, compared = session.remedies_on, session.steps, session.compared
     stats = step_stats(measured.step_ns)
     verdict = msgspec.structs.asdict(judgement.verdict)
     verdict["before_tuning"] = session.course.shows_job_before

@@ -28,7 +28,7 @@ from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.process.step_replayer import Call
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.sockets.socket_frames import ClientConnection
-from autobrrr.sidecar.tuning.live_bench import LiveBench, Tell
+from autobrrr.sidecar.tuning.live_bench import EVALUATION_S, LiveBench, Tell
 from autobrrr.tuner.candidate_space import allowed_classes
 from autobrrr.tuner.job_under_test import RemedyLost
 
@@ -159,12 +159,12 @@ class TuningThread:
             self._bench.cancel()
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Cancel; `then` is called once what is being tried is off, at once where nothing is."""
+        """Cancel; `then` is called once what is being tried is off and what is kept is on, however late."""
         if self._bench is None:
             then()
-            return
-        self._once_through.append(then)
-        self.cancel()
+        else:
+            self._once_through.append(then)
+            self._bench.cancel(patience_s=EVALUATION_S)
 
     @property
     def paused(self) -> bool:

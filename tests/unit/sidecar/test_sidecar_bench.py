@@ -165,10 +165,13 @@ def test_a_remedy_that_comes_too_late_is_taken_back(shop: Workshop, monkeypatch:
     assert shop.agent.commands[-1] == ("undo", {"token": 9})
 
 
+@pytest.mark.parametrize("keeps", [True, False])
 def test_an_undo_that_waits_for_the_end_of_an_evaluation_is_asked_for_once(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, *, keeps: bool
 ) -> None:
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
+    if keeps:
+        shop.bench.cancel(patience_s=60)
     ends = threading.Timer(0.1, lambda: shop.agent.answer("undo", arm=2, seq=30))
     ends.start()
     assert shop.bench.undo(3) == 30

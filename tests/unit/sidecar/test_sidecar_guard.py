@@ -67,6 +67,16 @@ def test_a_comparison_that_a_detach_interrupts_has_undone_nothing(office: Office
     assert not any("the guard reverted" in line for line in lines(guest))
 
 
+def test_what_a_comparison_has_off_for_a_block_counts_as_on(office: Office, guest: Guest) -> None:
+    tuned(office, guest)
+    assert office.session.begin_tuning() is None
+    office.session.active.undo(3, lambda done: None)
+    office.agent.answer("undo", arm=2, seq=270)
+    assert office.session.snapshot().active == ["optimizer.fused"]
+    office.session.end_tuning()
+    assert office.session.snapshot().active == []
+
+
 @pytest.mark.integration  # a long simulation
 def test_a_job_that_slows_down_is_measured_by_its_new_pace(office: Office, guest: Guest) -> None:
     tuned(office, guest)

@@ -14,7 +14,7 @@ from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, LogTail, RemedyOutcome, SessionEnding, SessionFacts
 from autobrrr.sidecar.process.session_options import State
-from autobrrr.sidecar.tuning.live_bench import LiveBench
+from autobrrr.sidecar.tuning.live_bench import EVALUATION_S, LiveBench
 from support.sessions.service import RESULT, Guest, Office
 from support.sessions.sidecar import StepModel, anatomy, raw_frame
 
@@ -202,6 +202,7 @@ def test_a_detach_that_keeps_waits_until_what_is_being_tried_is_off(
     guest.send(encode({"do": "detach", "keep": keep, "id": 6}))
     assert office.tuning._bench is not None
     assert office.tuning._bench.cancelled()
+    assert office.tuning._bench._patience_s == (EVALUATION_S if keep else 0)
     assert ("detach" in office.agent.asked) is not keep
     settled.set()
     office.tuning.join(5)
