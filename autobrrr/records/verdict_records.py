@@ -147,6 +147,7 @@ class Advice(Record, frozen=True, kw_only=True):
     class_: ExactnessClass = msgspec.field(name="class")
     interval: TwoNumbers | None = None  # of `expected`, where it is an estimate under a prior
     options: dict[str, object] = {}  # to try it with, where they are not its defaults
+    place: str = ""  # of an edit, where it is known: file, line and function
     at_best: bool = False  # always false: the class is what the remedy's form has
 
     def __eq__(self, other: object) -> bool:
@@ -222,8 +223,7 @@ def verdict_line(found: Verdict) -> str:
 
 def verdict_head(found: Verdict) -> str:
     """The verdict in its fewest words: who limits the step, with what, how sure."""
-    sure = "" if found.limit in NAMES_NOBODY else f" ({how_sure(found)})"
-    return f"{limited_by(found)}{sure}"
+    return limited_by(found) + ("" if found.limit in NAMES_NOBODY else f" ({how_sure(found)})")
 
 
 def how_sure(found: Verdict) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
 from autobrrr.records.busy_words import busy_words, decide_words, once_free
+from autobrrr.records.gain_words import factor_words
 from autobrrr.records.proof_records import Proof
 
 STARTED = "CMD"  # where nobody knows how the job was started
@@ -50,7 +51,9 @@ def at_next_start(best: Advice | None, words: Sequence[str] = ()) -> str:
     if best is None:
         return ""
     if best.reach == "edit":
-        return f"edit the script (autobrrr explain {best.remedy}); then start it again"
+        gain = "" if best.expected is None else f", {factor_words(best.expected)} predicted"
+        where = best.place or "the script"
+        return f"edit {where}{gain} (autobrrr explain {best.remedy}); then start it again"
     return f"{proving(best, words)}   (starts the script again)"
 
 

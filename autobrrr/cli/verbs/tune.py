@@ -143,7 +143,7 @@ def _tune(args: argparse.Namespace) -> int:
         print(to_json(tuning), flush=True)
     else:
         show(tuning_text(tuning, columns()))
-    for line in beyond(advised, tuning.trials):
+    for line in beyond(advised, tuning):
         narrate(line)
     if tuning.kept:
         narrate(f"kept remedies stay applied; autobrrr detach {pid} reverts them")

@@ -44,6 +44,7 @@ def edit_advice(row: Mapping[str, object], removed: float | None, **words: str) 
     return Advice(
         remedy=str(row["edit"]),
         why=str(row["said"]).format(**words),
+        place=words.get("place", ""),
         expected=None if removed is None else round(1 / max(1 / HIGHEST, 1 - removed), 3),
         reach="edit",
         class_=cast(ExactnessClass, row.get("class", "bitwise")),

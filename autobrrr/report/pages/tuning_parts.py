@@ -11,7 +11,7 @@ from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.verdict_records import label
 from autobrrr.report import page_model as pm
-from autobrrr.report.next_step import proving
+from autobrrr.report.next_step import at_next_start, proving
 from autobrrr.report.page_text import section_text
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
@@ -112,15 +112,16 @@ def _skipped(trials: Sequence[Trial]) -> list[str]:
     return [f"not tried: {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-def beyond(advice: Sequence[Advice], trials: Sequence[Trial]) -> list[str]:
-    """What the diagnosis advises and the trials do not name, with the command that would prove it."""
-    lines, named = [], {each.remedy for each in trials}
+def beyond(advice: Sequence[Advice], tuning: Tuning) -> list[str]:
+    """What the diagnosis advises and no trial names, with its proof; the edit that beats what was kept."""
+    lines, named = [], {each.remedy for each in tuning.trials}
     for each in advice:
         if each.reach in LATER and each.remedy not in named:
             gain = "" if each.expected is None else f", {factor_words(each.expected)} predicted"
             said = f"{each.remedy} ({LATER[each.reach]}{gain}); to prove it: {proving(each)}"
             lines.append(f"advised, but not for a running job: {said}")
-    return lines
+    edits = [each for each in advice if each.reach == "edit" and (each.expected or 1.0) > tuning.speedup]
+    return lines + [f"more than what is kept: {at_next_start(each)}" for each in edits[:1] if tuning.kept]
 
 
 def _doubt(trial: Trial) -> str:

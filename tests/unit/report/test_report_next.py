@@ -36,7 +36,7 @@ RISKY = advice("precision.autocast_bf16", "live", "changes-training")
 BY_NAME = advice("gc.threshold", "live", "bitwise")
 UNPROVEN = advice("compile.reduce_overhead", "live")
 NEXT = advice("loader.workers", "next_epoch")
-EDIT = advice("sync.item", "edit")
+EDIT = msgspec.structs.replace(advice("sync.item", "edit"), expected=4.0, place="train.py:22 guard")
 CHANGING_EDIT = advice("edit.no_autocast", "edit", "changes-training")
 WAITS = host_sample(run_delay_share=0.5)
 BATCH = advice("batch.larger", "relaunch", "changes-training")
@@ -45,18 +45,18 @@ BATCH = advice("batch.larger", "relaunch", "changes-training")
 @pytest.mark.parametrize(
     ("given", "begins"),
     [
-        ([EDIT, LIVE], "edit the script (autobrrr explain sync.item)"),
-        ([CHANGING_EDIT, EDIT], "edit the script (autobrrr explain edit.no_autocast)"),
+        ([EDIT, LIVE], "edit train.py:22 guard, 4.00x predicted (autobrrr explain sync.item)"),
+        ([CHANGING_EDIT, EDIT], "edit the script, 1.20x predicted (autobrrr explain edit.no_autocast)"),
         ([LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
         ([RISKY, LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
         ([BY_NAME, UNPROVEN, LIVE], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
         ([BY_NAME, RISKY], "autobrrr explain overhead"),
         ([BY_NAME, UNPROVEN, NEXT], "autobrrr tune --param loader.workers -- python train.py"),
-        ([RISKY, EDIT], "edit the script (autobrrr explain sync.item)"),
+        ([RISKY, EDIT], "edit train.py:22 guard, 4.00x predicted ("),
         ([BATCH, NEXT], "autobrrr tune --param loader.workers -- python train.py"),
         ([NEXT, EDIT], "autobrrr tune --param loader.workers -- python train.py"),
-        ([EDIT], "edit the script (autobrrr explain sync.item)"),
-        ([EDIT, NEXT], "edit the script (autobrrr explain sync.item)"),
+        ([EDIT], "edit train.py:22 guard, 4.00x predicted ("),
+        ([EDIT, NEXT], "edit train.py:22 guard, 4.00x predicted ("),
         ([], "autobrrr explain overhead"),
     ],
 )
@@ -130,7 +130,7 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     assert "measures anew" in after_tuning(tuned("a"), None, command)  # a finished study is not gone on with
     assert "e writes what is on as a recipe" in after_tuning(tuned("a"), 7, command)
     assert after_tuning(tuned(), 7, command) == "autobrrr report 7   (shows what was tried)"
-    assert after_tuning(tuned(), 7, command, EDIT).startswith("edit the script (autobrrr explain ")
+    assert after_tuning(tuned(), 7, command, EDIT).startswith("edit train.py:22 guard, ")
     assert after_tuning(written, 7, []).endswith("-- CMD")
 
 

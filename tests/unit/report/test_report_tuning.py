@@ -61,6 +61,7 @@ def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_
     def advice(remedy: str, reach: str, cls: str, expected: float | None) -> Advice:
         return Advice(remedy=remedy, why="", expected=expected, reach=reach, class_=cls)  # type: ignore[arg-type]
 
+    tried = [msgspec.structs.replace(TRIAL, remedy="loader.prefetch_factor")]
     found = beyond(
         [
             advice("optimizer.fused", "live", "rounding", 1.2),
@@ -68,8 +69,9 @@ def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_
             advice("batch.larger", "relaunch", "changes-training", None),
             advice("loader.prefetch_factor", "next_epoch", "stream", 1.1),
             advice("edit.no_sync", "edit", "rounding", 1.3),
+            advice("edit.padding", "edit", "rounding", 1.27),
         ],
-        [msgspec.structs.replace(TRIAL, remedy="loader.prefetch_factor")],
+        msgspec.structs.replace(tuned(), trials=tried, speedup=1.25),
     )
     beginning = "advised, but not for a running job: "
     assert found == [
@@ -77,4 +79,6 @@ def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_
         "autobrrr tune --param loader.workers -- CMD",
         f"{beginning}batch.larger (from the start on); to prove it: "
         "autobrrr tune --param batch.larger --allow changes-training -- CMD",
+        "more than what is kept: edit the script, 1.30x predicted (autobrrr explain edit.no_sync); "
+        "then start it again",
     ]

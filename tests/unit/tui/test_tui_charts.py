@@ -87,8 +87,11 @@ def test_what_fits_only_a_new_start_is_not_answered_with_a_tuning_of_the_running
     view = advised("loader.workers", "next_epoch")
     assert glance_pane.next_step(view)[0].startswith("autobrrr tune --param loader.workers -- python ")
     assert "next epoch" in text_of(glance_pane.gain(view, 60).rows)
-    said = glance_pane.next_step(advised("edit.no_sync", "edit"))[0]
-    assert said.startswith("edit the script (autobrrr explain edit.no_sync)")
+    view = advised("edit.no_sync", "edit")
+    said = glance_pane.next_step(view)[0]
+    assert said.startswith("edit the script, 1.67x predicted (autobrrr explain edit.no_sync)")
+    kept = tui.judged(snapshot=tui.snapshot(active=["gc.freeze"], advice=view.snapshot.advice))
+    assert glance_pane.next_step(kept)[0].startswith("e saves what is on as a recipe, then edit the script, ")
 
 
 def test_what_keeps_the_results_is_proposed_before_what_changes_them() -> None:

@@ -479,7 +479,7 @@ def next_step(view: View) -> tuple[str, str]:
         return f"space {'continues' if view.paused else 'pauses'}, t stops and keeps what is proven", ""
     if found.active:
         run = f", then: autobrrr run --recipe FILE -- python {script}" if script else ""
-        return f"e saves what is on as a recipe{run}", "screen.export"
+        return f"e saves what is on as a recipe{f', then {edit}' if edit else run}", "screen.export"
     if view.regime == "measuring":
         return first, ""
     if found.regime == "unknown" and busy_words(found) and found.contention:

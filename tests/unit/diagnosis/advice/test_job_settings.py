@@ -387,6 +387,7 @@ def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_
     seldom = np.array([8, *[8] * 18, 400] * 3) * MS  # the clock saw none of the long steps
     assert "edit.less_often" in advised(dataclasses.replace(in_the_loss, step_ns=seldom))
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.less_often"]
+    assert found.place == "train.py:77 log_metrics"
     assert found.expected == pytest.approx(1 / (1 - 0.9 * 0.4), rel=0.01)
     known = [CodeSite(what="saves", where="train.py:77 log_metrics", samples=55)]
     stacks = frames(host=60, model=90, code=known)
