@@ -10,7 +10,13 @@ from typing import Final
 
 from autobrrr.readable import readable
 from autobrrr.records.session_records import CpuTaker, Diagnosis, HostSample
+from autobrrr.records.verdict_records import NAMES_NOBODY
 
+SO: Final = {  # what is withheld meanwhile
+    "high": "; the limit holds all the same",
+    "low": "; hence low confidence",
+    "tuning": "; no gain is claimed meanwhile",
+}
 BUSY_AT: Final = 0.10  # of the time without a CPU: from here on verdicts are lowered
 
 
@@ -22,9 +28,11 @@ def waiting_share(found: Diagnosis) -> float | None:
 
 
 def busy_words(found: Diagnosis) -> str:
-    """`busy: the job has no CPU 36 % of the time; fit.py (pid 14) has 98 % of a core`; empty where quiet."""
+    """`busy: the job has no CPU 36 % of the time; hence low confidence`; empty where quiet."""
     waits = waiting_share(found)
-    return "" if waits is None or waits < BUSY_AT else f"busy: {_words(waits, found.contention)}"
+    named = "" if found.limit in NAMES_NOBODY else found.limit_confidence  # "": the verdict says why
+    so = SO.get("tuning" if found.state == "tuning" else named, "")
+    return "" if waits is None or waits < BUSY_AT else f"busy: {_words(waits, found.contention)}{so}"
 
 
 def decide_words(found: Diagnosis) -> str:

@@ -13,25 +13,32 @@ from support.judged.verdicts import OVERHEAD
 
 TAKERS = [CpuTaker(pid=pid, command=f"fit{pid}.py", share=0.5) for pid in (7, 8, 9)]
 
+CROWDED = "busy: the job has no CPU 36 % of the time; fit7.py (pid 7) and 2 more have 1.5 cores in total"
+
 
 def judged(share: float | None) -> Evidence:
     return Evidence(signal="busy_machine", says=None, value=share, unit="share of wall time", note="")
 
 
 @pytest.mark.parametrize(
-    ("share", "said"),
+    ("share", "changes", "said"),
     [
-        (None, ""),
-        (0.09, ""),
-        (
-            0.36,
-            "busy: the job has no CPU 36 % of the time; fit7.py (pid 7) and 2 more have 1.5 cores in total",
-        ),
+        (None, {}, ""),
+        (0.09, {}, ""),
+        (0.36, {}, f"{CROWDED}; the limit holds all the same"),
+        (0.36, {"limit_confidence": "low"}, f"{CROWDED}; hence low confidence"),
+        (0.36, {"limit": "unknown"}, CROWDED),
     ],
 )
-def test_from_a_tenth_of_the_time_on_it_is_said_with_who_has_the_cpus(share: float | None, said: str) -> None:
-    found = msgspec.structs.replace(OVERHEAD, evidence=[judged(share)], host=None, contention=TAKERS)
+def test_from_a_tenth_of_the_time_on_it_is_said_with_who_has_the_cpus_and_what_is_withheld(
+    share: float | None, changes: dict[str, object], said: str
+) -> None:
+    found = msgspec.structs.replace(
+        OVERHEAD, evidence=[judged(share)], host=None, contention=TAKERS, **changes
+    )
     assert busy_words(found) == said
+    tuning = msgspec.structs.replace(found, state="tuning", host=machine(share, foreign_cores=1.0)[0])
+    assert busy_words(tuning) == (f"{CROWDED}; no gain is claimed meanwhile" if said else "")
 
 
 def test_one_program_is_named_alone_where_it_has_half_of_what_all_have() -> None:
