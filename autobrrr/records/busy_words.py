@@ -13,7 +13,7 @@ from autobrrr.records.session_records import CpuTaker, Diagnosis, HostSample
 from autobrrr.records.verdict_records import NAMES_NOBODY
 
 SO: Final = {  # what is withheld meanwhile
-    "high": "; the limit holds all the same",
+    "high": "; the limit still holds",
     "low": "; hence low confidence",
     "tuning": "; no gain is claimed meanwhile",
 }

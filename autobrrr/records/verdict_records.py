@@ -81,7 +81,7 @@ class Where(Record, frozen=True, kw_only=True):
     """A function of the user's, or a line outside of any, that the step spends time in."""
 
     file: str
-    line: int  # the costliest one
+    line: int  # the slowest one
     function: str
     share: float  # of the step, all of the function
     error: float  # two standard errors

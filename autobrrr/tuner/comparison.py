@@ -379,7 +379,7 @@ class _Run:
         lost_ns = self.slower_ns + float((took_ns - self.step_ns).sum())
         if lost_ns > self.asked.may_lose_ns:
             self.slower_ns = lost_ns
-            raise _Over("hopeless", f"stopped: it had cost {lost_ns / 1e9:.1f} s, the most by --max-loss")
+            raise _Over("hopeless", f"stopped: it had lost {lost_ns / 1e9:.1f} s, the most by --max-loss")
 
     def promising(self) -> bool:
         """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""

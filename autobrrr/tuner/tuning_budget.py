@@ -170,7 +170,7 @@ class TuningBudget:
                 return f"{pause} and {why}; --only {remedy} tries it"
             block_ns = (FEWEST_SLOW_STEPS + 1) * step_ns  # as long again, if steps become twice as long
             if block_ns > max(self.may_lose_ns(speed), self.least_ns):
-                why = f"a step takes {step_ns / 1e9:.1f} s: it may cost more than --max-loss allows"
+                why = f"a step takes {step_ns / 1e9:.1f} s: it may lose more than --max-loss allows"
                 return f"{why}; --only {remedy} tries it"
         saved = 1 - 1 / max(choice.expected or LIKELY_BEST, 1.0)
         if price_ns > saved * self.settings.horizon_ns:

@@ -22,7 +22,7 @@ def page_faults(measured: Measurements) -> Reading:
         return abstention(NAME, UNIT, "page faults were not counted")
     share = unit_share(_share(measured))
     if share is None:
-        return abstention(NAME, UNIT, "what a page fault costs here was not measured")
+        return abstention(NAME, UNIT, "what a page fault takes here was not measured")
     cost_ns = duration(measured.fault_ns or 0.0)
     return Reading(
         signal=NAME,

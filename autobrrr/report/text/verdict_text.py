@@ -34,7 +34,7 @@ SHORT = {
 
 
 def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
-    """What a person wants to know after `diagnose`: who limits, your costliest line, what to do."""
+    """What a person wants to know after `diagnose`: who limits, your slowest line, what to do."""
     job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
     busy, facts = busy_words(found), list(verdict_lines(found))
     later = [one for one in facts if one.name in LATER and one.text != found.adds]

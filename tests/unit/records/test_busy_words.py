@@ -25,7 +25,7 @@ def judged(share: float | None) -> Evidence:
     [
         (None, {}, ""),
         (0.09, {}, ""),
-        (0.36, {}, f"{CROWDED}; the limit holds all the same"),
+        (0.36, {}, f"{CROWDED}; the limit still holds"),
         (0.36, {"limit_confidence": "low"}, f"{CROWDED}; hence low confidence"),
         (0.36, {"limit": "unknown"}, CROWDED),
     ],

@@ -1,6 +1,6 @@
-"""Signal `op_cost`: operators counted in a step, times what dispatching one costs in this process.
+"""Signal `op_time`: operators counted in a step, times what dispatching one takes in this process.
 
-It is the least that they cost: Python between operators and the modules' calls are not in it. So a low
+It is the least that they take: Python between operators and the modules' calls are not in it. So a low
 value excludes nothing, and a third of the step confirms what another clock says of half.
 """
 
@@ -13,18 +13,18 @@ from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
 
-NAME = "op_cost"
+NAME = "op_time"
 UNIT = "share of step"
 
 
-def op_cost(measured: Measurements) -> Reading:
+def op_time(measured: Measurements) -> Reading:
     """Speaks for overhead where dispatch alone makes a third of the step, firmly from a half on."""
     traced = measured.traced
     if traced is None or traced.status != "ok":
         return abstention(NAME, UNIT, "no step was traced, so operators were not counted")
     operations, cost_ns = positive(median(traced.operations)), positive(traced.op_cost_ns)
     if operations is None or cost_ns is None:
-        return abstention(NAME, UNIT, "the cost of one operator was not calibrated")
+        return abstention(NAME, UNIT, "the time of one operator was not calibrated")
     plain_ns = positive(median(traced.plain_step_ns))
     if plain_ns is None or len(traced.plain_step_ns) < thresholds.TRACED_STEPS:
         return abstention(NAME, UNIT, "too few plain steps")
