@@ -117,12 +117,14 @@ def _measured(record: Record) -> list[tuple[str, float]]:
 
 
 def ledger_table(found: Diagnosis) -> pm.PageTable:
-    """Who has the step's time, in which phase, at which line."""
-    rows = [
-        (row.share, in_phase(row.kind, row.phase), readable(row.where or ""))
-        for row in found.ledger
-        if row.share >= LEAST_SHARE
-    ]
+    """Who has the step's time, in which phase, at which line; a function is named at its first line alone."""
+    rows: list[Sequence[pm.Value]] = []
+    named: dict[tuple[str, str], str] = {}
+    for row in (row for row in found.ledger if row.share >= LEAST_SHARE):
+        where = readable(row.where or "")
+        line, _, function = where.rpartition(" ")
+        first = named.setdefault((line.rpartition(":")[0], function), line) == line
+        rows.append((row.share, in_phase(row.kind, row.phase), where if first else line))
     return pm.table("the step, by lines", ("share:share", "of what", "where"), rows)
 
 
