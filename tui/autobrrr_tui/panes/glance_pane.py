@@ -498,7 +498,7 @@ def _safety(view: View) -> tuple[str, str]:
     if found is None:
         return ("nothing was changed in the job" if view.over else "no remedy is on"), ""
     classes = _classes(view)
-    kept = "".join(CLASS_WORDS[each] for each in classes[-1:])
+    kept = "".join(f"{each}: {CLASS_WORDS[each]}" for each in classes[-1:])
     tone = "warn" if set(classes) & set(DARING) else ""
     if view.standing is ScreenStanding.LOST:
         if found.active or view.tuning:
@@ -509,10 +509,12 @@ def _safety(view: View) -> tuple[str, str]:
         return (still if found.active else "no remedy is on any more"), tone
     if view.tuning:
         now = view.progress.remedy if view.progress is not None else None
-        class_ = next((each.remedy.class_ for each in lines(view) if each.remedy.remedy == now), "")
-        said = f"; {CLASS_WORDS[class_]}" if class_ in CLASS_WORDS else ""
-        return f"reverted unless it is proven faster{said}", "warn" if class_ in DARING else ""
+        tried = [each.remedy.class_ for each in lines(view) if each.remedy.remedy == now]
+        class_, undone = (tried or classes[-1:] or [""])[0], "reverted unless it is proven faster"
+        said = f"{class_}: {undone}; {CLASS_WORDS.get(class_, '')}" if class_ else undone
+        return said, "warn" if class_ in DARING else ""
     if found.active:
-        undo = ", d reverts" if view.acting else ""
+        undo = "; u undoes one, d all" if view.acting else ""
         return f"{kept or 'what is on can be reverted'}{undo}", tone
-    return "read-only: nothing is changed" if view.readonly else "no remedy is on", tone
+    own = "read-only: nothing is changed" if view.readonly else "no remedy is on: the script's own results"
+    return own, tone
