@@ -79,7 +79,7 @@ class Look:
         return self._times.setdefault(css, f"t{len(self._times)}")
 
     def css(self) -> str:
-        """Readers who turned motion off, and viewers without animation, see the last screen only."""
+        """All begin with the last screen; readers who turned motion off see no other."""
         styles = "".join(f".{name}{{{css}}}" for css, name in self._styles.items())
         times = "".join(css.replace("NAME", name) for css, name in self._times.items())
         return styles + (
@@ -97,7 +97,8 @@ def _when(look: Look, numbers: Sequence[int], shown_s: Sequence[float]) -> str:
         if number == 0 or is_on != on[number - 1]:
             at = 100 * sum(shown_s[:number]) / length_s
             frames.append(f"{at:.4g}%{{visibility:{'visible' if is_on else 'hidden'}}}")
-    course = f".NAME{{animation:NAME {length_s:g}s step-end infinite}}@keyframes NAME{{{''.join(frames)}}}"
+    timing = f"{length_s:g}s step-end {shown_s[-1] - length_s:g}s infinite"
+    course = f".NAME{{animation:NAME {timing}}}@keyframes NAME{{{''.join(frames)}}}"
     return f' class="{"" if on[-1] else "h "}{look.time(course)}"'
 
 

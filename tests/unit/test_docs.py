@@ -44,6 +44,7 @@ def test_the_animation_is_the_recording_that_ships() -> None:
     for name in ("images/session-60x16.svg", "images/session-120x40.svg"):
         svg = (DOCS / name).read_text()
         assert len(svg.encode()) <= 1_000_000
+        assert "step-end -7s infinite" in svg  # it begins with the last screen, which has the verdict
         assert set(re.findall(r"animation:\w+ (\S+) ", svg)) == {"10s"}
         assert not re.search(r"<script|@font-face|href|url\(", svg)
         assert f">{gain} [" in "".join(re.findall(r'<g(?: class="t\d+")?>(.*)</g>', svg)), "at its end"
