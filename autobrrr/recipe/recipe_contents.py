@@ -32,10 +32,7 @@ class Match(FileTable, frozen=True, kw_only=True):
 
 
 class Measured(FileTable, frozen=True, kw_only=True):
-    """What was measured, on what. Times are in nanoseconds a step.
-
-    `at_least`: on a running job. What acts from the first step on may be faster; no fresh start was measured.
-    """
+    """What was measured, on what. Times are in nanoseconds a step."""
 
     speedup: Positive | None = None
     interval: tuple[float, float] | None = None
@@ -44,7 +41,7 @@ class Measured(FileTable, frozen=True, kw_only=True):
     host_peak_bytes: Positive | None = None
     device_peak_bytes: Positive | None = None
     measured_on: str | None = None
-    at_least: bool = False
+    at_least: bool = False  # of a running job; a job that starts with the recipe was not timed
 
 
 class Numerics(FileTable, frozen=True, kw_only=True):

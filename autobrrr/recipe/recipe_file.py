@@ -353,6 +353,9 @@ def dump(recipe: Recipe) -> str:
     return "\n".join(lines) + "\n"
 
 
+NOTES = {"at_least": "  # gained by a running job; a job that starts with this recipe may gain more"}
+
+
 def line(key: str, value: object) -> str:
     """A key with its value in one line, so that the order of the file is the recipe's."""
     if isinstance(value, dict):
@@ -361,4 +364,4 @@ def line(key: str, value: object) -> str:
         return f"{key} = [{', '.join(map(repr, value))}]"
     import tomli_w  # only where a recipe is written: a sidecar starts without it
 
-    return tomli_w.dumps({key: value}).rstrip("\n")
+    return tomli_w.dumps({key: value}).rstrip("\n") + NOTES.get(key, "")

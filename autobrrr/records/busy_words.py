@@ -12,11 +12,7 @@ from autobrrr.readable import readable
 from autobrrr.records.session_records import CpuTaker, Diagnosis, HostSample
 from autobrrr.records.verdict_records import NAMES_NOBODY
 
-SO: Final = {  # what is withheld meanwhile
-    "high": "; the limit still holds",
-    "low": "; hence low confidence",
-    "tuning": "; no gain is claimed meanwhile",
-}
+SO: Final = {"high": "; the limit still holds", "low": "; hence low confidence"}
 BUSY_AT: Final = 0.10  # of the time without a CPU: from here on verdicts are lowered
 
 
@@ -30,8 +26,8 @@ def waiting_share(found: Diagnosis) -> float | None:
 def busy_words(found: Diagnosis) -> str:
     """`busy: the job has no CPU 36 % of the time; hence low confidence`; empty where quiet."""
     waits = waiting_share(found)
-    named = "" if found.limit in NAMES_NOBODY else found.limit_confidence  # "": the verdict says why
-    so = SO.get("tuning" if found.state == "tuning" else named, "")
+    so = "" if found.limit in NAMES_NOBODY else SO[found.limit_confidence]  # "": the verdict says why
+    so = "; no gain is claimed meanwhile" if found.state == "tuning" else so
     return "" if waits is None or waits < BUSY_AT else f"busy: {_words(waits, found.contention)}{so}"
 
 

@@ -48,6 +48,7 @@ def test_a_tuning_becomes_a_recipe_with_its_evidence(monkeypatch: pytest.MonkeyP
     }
     assert made.evidence.speedup == tuning.speedup
     assert made.evidence.at_least, "no fresh start was measured"
+    assert "at_least = true  # gained by a running job" in recipe.dump(made)
     assert made.evidence.measured_on == "2 cores, torch 2.13.0"
     assert made.match.script == "train.py"
     assert made.numerics == "rounding"
