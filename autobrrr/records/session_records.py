@@ -134,8 +134,7 @@ class Cost(Record, frozen=True, kw_only=True):
         """`0.65 % while attached, plus 370 ms of pauses`; "" where nothing is known."""
         always = duration(self.ns_per_step) + " a step" if self.share is None else share(self.share)
         parts = [f"{always} while attached"] if self.ns_per_step is not None else []
-        if self.one_off_ns:
-            parts.append(f"{duration(self.one_off_ns)} of pauses")
+        parts += [f"{duration(self.one_off_ns)} of pauses"] if self.one_off_ns else []
         return ", plus ".join(parts)
 
 

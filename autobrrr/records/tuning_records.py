@@ -162,10 +162,7 @@ def after_trials(
         trial = best.get(one.remedy)
         if one.remedy in active or (trial is not None and trial.outcome != "kept"):
             continue
-        if trial is None:
-            found.append(one)
-            continue
-        why = f"a trial measured {gain_words(trial.achieved, trial.interval)}"
-        gain = msgspec.structs.replace(one, expected=trial.achieved, interval=trial.interval, why=why)
-        found.append(gain)
+        why = "" if trial is None else f"a trial measured {gain_words(trial.achieved, trial.interval)}"
+        gain = {} if trial is None else {"expected": trial.achieved, "interval": trial.interval, "why": why}
+        found.append(msgspec.structs.replace(one, **gain))
     return found

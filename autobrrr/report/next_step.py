@@ -52,8 +52,7 @@ def at_next_start(best: Advice | None, words: Sequence[str] = ()) -> str:
         return ""
     if best.reach == "edit":
         gain = "" if best.expected is None else f", {factor_words(best.expected)} predicted"
-        where = best.place or "the script"
-        return f"edit {where}{gain} (autobrrr explain {best.remedy}); then start it again"
+        return f"edit {best.place or 'the script'}{gain} (autobrrr explain {best.remedy}); then start again"
     return f"{proving(best, words)}   (starts the script again)"
 
 
@@ -85,9 +84,8 @@ def after_explanation(name: str, reach: str | None, class_: str | None) -> str:
         return "autobrrr diagnose PID   (says where a job needs it)"
     if reach == "relaunch" or name == "batch.larger":  # steps that do more work don't tell its gain
         return f"autobrrr tune --param {name}{allowing(class_)} -- {STARTED}"
-    return (
-        f"autobrrr tune PID --only {name}{allowing(class_)}   (tries it on a job; autobrrr detach reverts it)"
-    )
+    tries = "(tries it on a job; autobrrr detach reverts it)"
+    return f"autobrrr tune PID --only {name}{allowing(class_)}   {tries}"
 
 
 def after_run(command: Sequence[str], recipe: str | None, *, timed: bool, has_ranks: bool = False) -> str:

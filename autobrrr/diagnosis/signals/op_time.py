@@ -36,11 +36,8 @@ def op_time(measured: Measurements) -> Reading:
         plain_ns = max(plain_ns, operations * sum(traced.traced_step_ns) / max(1, sum(traced.operations)))
     raw = operations * cost_ns / plain_ns
     if raw > 1.5:
-        return abstention(
-            NAME,
-            UNIT,
-            f"{operations:.0f} operators x {duration(cost_ns)} exceed the step: calibration is off",
-        )
+        exceeds = f"{operations:.0f} operators x {duration(cost_ns)} exceed the step: calibration is off"
+        return abstention(NAME, UNIT, exceeds)
     share = min(1.0, raw)
     says: Regime | None = "overhead" if share >= thresholds.DISPATCH_AT else None
     return Reading(

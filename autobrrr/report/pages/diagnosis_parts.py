@@ -67,7 +67,7 @@ def glossary() -> Mapping[str, Explained]:
 
 
 def verdict_lines(found: Diagnosis) -> Iterator[pm.Line]:
-    """Below the head: the costliest line, what the regime adds, the step, what changes, the ranks."""
+    """Below the head: the slowest line, what the regime adds, the step, what changes, the ranks."""
     steps, among = found.step_ns, ranks_words(found)
     if found.where:
         yield pm.Line(name="your line", text=readable(found.where[0].words))
@@ -121,8 +121,7 @@ def ledger_table(found: Diagnosis) -> pm.PageTable:
     rows: list[Sequence[pm.Value]] = []
     named: dict[tuple[str, str], str] = {}
     for row in (row for row in found.ledger if row.share >= LEAST_SHARE):
-        where = readable(row.where or "")
-        line, _, function = where.rpartition(" ")
+        line, _, function = (where := readable(row.where or "")).rpartition(" ")
         first = named.setdefault((line.rpartition(":")[0], function), line) == line
         rows.append((row.share, in_phase(row.kind, row.phase), where if first else line))
     return pm.table("the step, by lines", ("share:share", "of what", "where"), rows)
@@ -204,8 +203,8 @@ def _figure(evidence: Evidence) -> pm.Cell:
         return pm.Cell(text="-")
     if evidence.unit.startswith("share"):
         said = share(evidence.value)
-        of = f"{said} of {evidence.unit.removeprefix(SHARE_OF)}"
-        return pm.Cell(text=of, short=said, sort=evidence.value)
+        of = evidence.unit.removeprefix(SHARE_OF)
+        return pm.Cell(text=f"{said} of {of}", short=said, sort=evidence.value)
     said = duration(evidence.value) if evidence.unit == "ns" else f"{evidence.value:.3g} {evidence.unit}"
     return pm.Cell(text=said, sort=evidence.value)
 
@@ -274,8 +273,7 @@ def window_parts(window: ProfilerWindow) -> Iterator[pm.Line | pm.PageTable]:
     stood = "" if window.stall_ns is None else f"; training stood still for {duration(window.stall_ns)}"
     yield pm.Line(name="window", text=took + stood)
     if plain and after:
-        said = f"steps since then take {after / plain:.2f} times what they took before"
-        yield pm.Line(name="after", text=said)
+        yield pm.Line(name="after", text=f"steps since take {after / plain:.2f} times what they took before")
     if window.cupti == "attached":
         yield pm.Line(name="CUPTI", text="stays in the job: launches are slower from here on", tone="warn")
     shares = {

@@ -66,8 +66,7 @@ def _about(trace: TraceAnalysis) -> list[str]:
 
 def _folded(trace: TraceAnalysis, sections: Sequence[pm.Section], fold: str) -> pm.Section:
     head = f"{trace.file}: {limit_words(trace.limit, trace.limit_confidence)}, regime {trace.regime}"
-    about = pm.Line(text=" · ".join(_about(trace)), tone="muted")
-    return pm.section(head, about, *sections, fold=fold)
+    return pm.section(head, pm.Line(text=" · ".join(_about(trace)), tone="muted"), *sections, fold=fold)
 
 
 def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> list[pm.Section]:

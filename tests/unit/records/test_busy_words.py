@@ -21,7 +21,7 @@ def judged(share: float | None) -> Evidence:
 
 
 @pytest.mark.parametrize(
-    ("share", "changes", "said"),
+    ("share", "more", "said"),
     [
         (None, {}, ""),
         (0.09, {}, ""),
@@ -31,11 +31,9 @@ def judged(share: float | None) -> Evidence:
     ],
 )
 def test_from_a_tenth_of_the_time_on_it_is_said_with_who_has_the_cpus_and_what_is_withheld(
-    share: float | None, changes: dict[str, object], said: str
+    share: float | None, more: dict[str, object], said: str
 ) -> None:
-    found = msgspec.structs.replace(
-        OVERHEAD, evidence=[judged(share)], host=None, contention=TAKERS, **changes
-    )
+    found = msgspec.structs.replace(OVERHEAD, evidence=[judged(share)], host=None, contention=TAKERS, **more)
     assert busy_words(found) == said
     tuning = msgspec.structs.replace(found, state="tuning", host=machine(share, foreign_cores=1.0)[0])
     assert busy_words(tuning) == (f"{CROWDED}; no gain is claimed meanwhile" if said else "")

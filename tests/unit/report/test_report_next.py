@@ -161,9 +161,7 @@ def test_of_a_list_the_row_that_uses_most_cpu_is_suggested() -> None:
     ("status", "pid", "line"),
     [("fail", 7, "mend it"), ("warn", 7, "autobrrr diagnose 7"), ("ok", None, "autobrrr ls")],
 )
-def test_checks_lead_to_what_mends_the_first(
-    status: Literal["ok", "warn", "fail"], pid: int | None, line: str
-) -> None:
+def test_checks_lead_to_the_mend(status: Literal["ok", "warn", "fail"], pid: int | None, line: str) -> None:
     checks = [
         DoctorCheck(name="a", status="ok", detail="", fix=""),
         DoctorCheck(name="b", status=status, detail="", fix="mend it"),

@@ -80,5 +80,5 @@ def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_
         f"{beginning}batch.larger (from the start on); to prove it: "
         "autobrrr tune --param batch.larger --allow changes-training -- CMD",
         "more than what is kept: edit the script, 1.30x predicted (autobrrr explain edit.no_sync); "
-        "then start it again",
+        "then start again",
     ]

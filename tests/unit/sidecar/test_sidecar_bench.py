@@ -123,9 +123,7 @@ def test_nothing_is_compiled_beside_a_job_where_no_cpu_is_free(shop: Workshop) -
     assert "apply" not in shop.agent.asked  # nor is it switched on to show its graphs
 
 
-def test_graphs_are_filled_in_once_and_an_earlier_remedys_are_not_taken(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_are_taken_once_by_their_own_remedy(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "CacheFiller", lambda pid, graphs: graphs)
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
     fd = os.memfd_create("graphs")
@@ -237,9 +235,7 @@ def test_steps_that_lie_in_the_ring_are_found_without_a_tick_of_the_loop(shop: W
 
 
 @pytest.mark.parametrize(("no_claim", "is_watched"), [(NoClaim.CROWDED, True), (None, False)])
-def test_what_is_kept_beside_other_programs_is_watched_for_its_loss(
-    no_claim: NoClaim | None, is_watched: bool
-) -> None:
+def test_what_is_kept_in_a_crowd_is_watched_for_its_loss(no_claim: NoClaim | None, is_watched: bool) -> None:
     result = msgspec.structs.replace(tui.tuned(), speedup=1.0, interval=None, no_claim=no_claim)
     watch = watch_over(result, 0, loss_lost=False)
     assert (watch is not None) is is_watched

@@ -46,9 +46,7 @@ def test_a_snapshot_is_a_diagnosis(guest: Guest) -> None:
         ({"do": "tune", "for_s": "long"}, "bad request 'tune': "),
     ],
 )
-def test_a_request_that_makes_no_sense_is_answered_and_the_connection_stays(
-    guest: Guest, request_: dict[str, object], reason: str
-) -> None:
+def test_nonsense_costs_no_connection(guest: Guest, request_: dict[str, object], reason: str) -> None:
     guest.send(encode(request_))
     error = guest.error()
     assert reason in str(error["message"])
@@ -57,9 +55,7 @@ def test_a_request_that_makes_no_sense_is_answered_and_the_connection_stays(
     assert guest.office.session.state.value == "watching"
 
 
-def test_what_came_of_a_comparison_of_ranks_is_shown_to_all_and_nonsense_is_not(
-    office: Office, guest: Guest
-) -> None:
+def test_a_comparison_of_ranks_is_shown_to_all_and_nonsense_is_not(office: Office, guest: Guest) -> None:
     found = {"straggler": {"rank": 1, "pid": 8, "cause": "loader"}, "ranks": [{"rank": 1, "pid": 8}]}
     assert guest.ask("compared", found=found)["ok"] is True
     guest.send(encode({"do": "compared", "id": 6, "found": {"straggler": {"rank": "all"}}}))
@@ -126,9 +122,7 @@ def test_a_subscriber_that_reads_nothing_is_dropped_others_are_served(office: Of
     assert guest.ask("ping")["ok"] is True
 
 
-def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
-    office: Office, guest: Guest
-) -> None:
+def test_remedies_are_switched_in_turn_and_a_refusal_stops_nothing(office: Office, guest: Guest) -> None:
     wanted = [msgspec.to_builtins(from_registry(name)) for name in ("optimizer.fused", "gc.freeze")]
     guest.send(encode({"do": "apply", "id": 5, "remedies": wanted, "most_class": "rounding"}))
     assert guest.hears_nothing()
@@ -156,9 +150,7 @@ def test_remedies_still_to_come_when_a_tuning_begins_are_left_out(office: Office
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_rank_is_measured_on_where_it_can_not_switch_with_the_others(
-    office: Office, guest: Guest, *, refused: bool
-) -> None:
+def test_a_rank_that_can_not_switch_is_measured_on(office: Office, guest: Guest, *, refused: bool) -> None:
     office.session.on_event({"event": "anatomy", "anatomy": anatomy()})
     guest.send(encode({"do": "together", "id": 5}))
     office.agent.answer("together", **({"ok": False, "why": "sharded"} if refused else {}))
@@ -188,9 +180,7 @@ def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_detach_that_keeps_waits_until_what_is_being_tried_is_off(
-    office: Office, guest: Guest, *, keep: bool
-) -> None:
+def test_detach_keep_waits_until_what_is_tried_is_off(office: Office, guest: Guest, *, keep: bool) -> None:
     settled = threading.Event()
 
     def tuner(bench: LiveBench, *_: object) -> TuningResult:
@@ -265,9 +255,7 @@ def test_a_session_goes_on_where_others_want_it_when_who_started_it_is_through(
 
 
 @pytest.mark.parametrize("first", ["leaves", "is killed", "is killed with it"])
-def test_a_session_that_nobody_owns_any_more_ends_with_the_last_who_listens(
-    office: Office, guest: Guest, first: str
-) -> None:
+def test_a_session_nobody_owns_ends_with_the_last_listener(office: Office, guest: Guest, first: str) -> None:
     office.service.expect_owner()
     guest.ask("own")
     joined = Guest(office)
@@ -283,9 +271,7 @@ def test_a_session_that_nobody_owns_any_more_ends_with_the_last_who_listens(
     assert "detach" in office.agent.asked
 
 
-def test_what_a_tuning_without_a_client_has_kept_stays_on_when_others_come_and_go(
-    office: Office, guest: Guest
-) -> None:
+def test_what_a_tuning_without_a_client_has_kept_outlasts_other_clients(office: Office, guest: Guest) -> None:
     office.service.expect_owner()
     guest.ask("own")
     screen = Guest(office)
@@ -318,9 +304,7 @@ def test_a_tuning_reports_to_its_client_and_to_all_who_listen(office: Office, gu
     assert office.session.state.value == "watching"
 
 
-def test_the_clock_of_a_tuning_goes_on_while_no_pair_ends(
-    office: Office, guest: Guest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_clock_goes_on_in_a_pair(office: Office, guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LiveBench, "now_ns", lambda _: office.now_ns + 3_000_000_000)  # for its imports
     guest.ask("tune")
     office.tuning.join(5)
@@ -339,9 +323,7 @@ def test_only_one_tuning_at_a_time(office: Office, guest: Guest) -> None:
     office.tuning.join(5)
 
 
-def test_a_fault_of_the_tuner_is_an_answer_and_the_session_goes_on(
-    office: Office, guest: Guest, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tuners_fault_is_answered(office: Office, guest: Guest, capsys: pytest.CaptureFixture[str]) -> None:
     office.tuner.error = ZeroDivisionError("division by zero")
     guest.ask("tune")
     office.tuning.join(5)

@@ -293,8 +293,7 @@ def gain(view: View, room: int) -> GainPart:
 
 def _large(factor: str) -> list[Row]:
     """A figure in letters three rows high."""
-    segments = Digits(factor).render(Style(bold=True))
-    drawn = "".join(each.text for each in segments if isinstance(each, Segment))
+    drawn = "".join(one.text for one in Digits(factor).render(Style(bold=True)) if isinstance(one, Segment))
     return [row(piece(line, "better")) for line in drawn.splitlines()]
 
 
@@ -325,8 +324,7 @@ def _proven(tuned: Tuning, found: Diagnosis, which: Row) -> list[Row]:
 
 def _classes(view: View) -> list[str]:
     """Classes of what is on, the one that changes most last."""
-    on = {each.class_ for each in view.active}
-    return [class_ for class_ in CLASS_WORDS if class_ in on]
+    return [class_ for class_ in CLASS_WORDS if class_ in {each.class_ for each in view.active}]
 
 
 def _what_is_on(view: View, found: Diagnosis, room: int) -> Row:
@@ -516,5 +514,4 @@ def _safety(view: View) -> tuple[str, str]:
     if found.active:
         undo = "; u undoes one, d all" if view.acting else ""
         return f"{kept or 'what is on can be reverted'}{undo}", tone
-    own = "read-only: nothing is changed" if view.readonly else "no remedy is on: the script's own results"
-    return own, tone
+    return "read-only: nothing changes" if view.readonly else "no remedy is on: the script's results", tone

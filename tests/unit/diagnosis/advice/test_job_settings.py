@@ -56,9 +56,7 @@ def test_a_switch_that_was_left_on_comes_first_and_names_its_line_on_a_busy_mach
         ("padding", 0.2, big_matmul, None),
     ],
 )
-def test_what_a_setting_costs_is_predicted_from_the_step(
-    name: str, value: float, job: object, gain: float | None
-) -> None:
+def test_a_setting_has_a_gain_of_the_step(name: str, value: float, job: object, gain: float | None) -> None:
     found = costly_settings(having(job(), name, value, detail="9 x 9"))  # type: ignore[operator]
     assert [one.expected for one in found] == ([] if gain is None else [pytest.approx(gain, rel=0.03)])
 
@@ -146,9 +144,7 @@ def test_cudnn_is_no_matter_where_nothing_convolves() -> None:
         ("deep copies", "edit.copy_less", 0.9, 30, 0.2),
     ],
 )
-def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
-    what: str, edit: str, removed: float, samples: int, share: float
-) -> None:
+def test_a_known_line_has_its_edit(what: str, edit: str, removed: float, samples: int, share: float) -> None:
     code = [CodeSite(what=what, where="train.py:77 log_metrics", samples=samples)]
     job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90, code=code))
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == edit]
@@ -268,9 +264,7 @@ def test_a_model_called_many_times_for_one_update_is_told_by_the_loop(calls: int
         ("768x64 768x64", "odd", False),
     ],
 )
-def test_a_large_tensor_made_of_two_small_ones_is_told_where_it_is_summed(
-    shapes: str, sums: str, told: bool
-) -> None:
+def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, sums: str, told: bool) -> None:
     work = [
         an_op("aten.sub.Tensor", 4e6, 1, phase="forward", shapes=shapes),
         an_op(sums, 3e6, 1, phase="forward", shapes="768x512x64"),
