@@ -20,7 +20,7 @@ from autobrrr.diagnosis.signals import (
     loader_wait,
     matmul_rate,
     nvml_signal,
-    op_time,
+    op_cost,
     oversubscription,
     page_faults,
     profiler_window_signal,
@@ -36,7 +36,7 @@ Signal = Callable[[Measurements], Reading]
 SIGNALS: Mapping[str, Signal] = {
     traced_steps_signal.NAME: traced_steps_signal.traced_steps,
     batch_probe_signal.NAME: batch_probe_signal.batch_probe,
-    op_time.NAME: op_time.op_time,
+    op_cost.NAME: op_cost.op_cost,
     profiler_window_signal.NAME: profiler_window_signal.profiler_window,
     loader_wait.NAME: loader_wait.loader_wait,
     worker_signals.QUEUE: worker_signals.loader_queue,

@@ -30,7 +30,7 @@ class Pair:
 AGREEMENT: tuple[Pair, ...] = (
     Pair(regime="overhead", first="traced_steps", second="batch_probe",
         independent="time inside operators of real steps; growth of whole replays with the batch"),
-    Pair(regime="overhead", first="traced_steps", second="op_time",
+    Pair(regime="overhead", first="traced_steps", second="op_cost",
         independent="time inside operators; their number times what one takes, calibrated elsewhere",
         in_place_of="batch_probe"),
     Pair(regime="overhead", first="traced_steps", second="phase_frames",

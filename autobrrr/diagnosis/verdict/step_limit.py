@@ -52,14 +52,14 @@ class Second:
 SECONDS: Final[Mapping[str, tuple[Second, ...]]] = {
     "host": (
         Second(signal="batch_probe", says=("overhead",)),
-        Second(signal="op_time", says=("overhead",)),
+        Second(signal="op_cost", says=("overhead",)),
         Second(signal="host_frames", says=("host",)),
     ),
     "kernels": (
         Second(signal="traffic", says=("memory",)),
         Second(signal="matmul_rate", says=("compute",)),
         Second(signal="batch_probe", within=(0.0, thresholds.PROBE_GROWS)),
-        Second(signal="op_time", within=(0.0, thresholds.EXCLUDED_AT)),
+        Second(signal="op_cost", within=(0.0, thresholds.EXCLUDED_AT)),
     ),
     "input": (
         Second(signal="loader_queue", says=("input",)),
@@ -228,7 +228,7 @@ def _doubted(case: JudgedCase, limit: Limit) -> bool:
         )
         return strange or max(beyond) >= thresholds.LEAD or outnumber(case.measured)
     if limit == "kernels":  # counted calls leave no room for so much time in kernels, or they may be waits
-        crowded_out = (readings["op_time"].value or 0.0) >= thresholds.NAMED_AT
+        crowded_out = (readings["op_cost"].value or 0.0) >= thresholds.NAMED_AT
         return crowded_out or slow_in_many_threads(case) is not None
     if limit == "host":
         return any(one.signal != clock for one in opposed(readings, "overhead")) and (

@@ -54,7 +54,7 @@ OVERHEAD = diagnosis(
             unit="share",
             note="90 % does not grow with the batch",
         ),
-        Evidence(signal="op_time", says="overhead", value=0.6, unit="share", note="400 operators at 2.0 us"),
+        Evidence(signal="op_cost", says="overhead", value=0.6, unit="share", note="400 operators at 2.0 us"),
         Evidence(signal="busy_machine", says=None, value=0.01, unit="share", note="1 % run-queue delay"),
     ],
     advice=[

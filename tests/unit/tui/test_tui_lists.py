@@ -166,7 +166,7 @@ def test_a_busy_machine_is_told_once_on_every_screen_with_who_makes_it_busy() ->
             assert text.count("14868") == (2 if mode == "0" else 1), "who it is, and what to do about it"
             assert "python fit.py (pid 14868) has 98 %" in " ".join(text.split())
 
-    at_desk(silenced("traced_steps", "op_time"), work, size=(60, 16))
+    at_desk(silenced("traced_steps", "op_cost"), work, size=(60, 16))
     shown = text_after(silenced("traced_steps"), size=(160, 40))
     assert "p measures again after python fit.py (pid 14868)" in shown
     assert "to decide: " not in shown

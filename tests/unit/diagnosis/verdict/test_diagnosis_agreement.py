@@ -108,7 +108,7 @@ def test_a_flat_probe_confirms_memory_only_where_traced_steps_exclude_dispatch()
 
 
 def test_counted_operators_stand_in_for_the_probe_only_where_it_is_silent() -> None:
-    spoken = says("traced_steps", "overhead"), says("op_time", "overhead")
+    spoken = says("traced_steps", "overhead"), says("op_cost", "overhead")
     assert carried(readings(*spoken))
     assert carried(readings(*spoken, says("batch_probe", None))) == []
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.signals.op_time import op_time
+from autobrrr.diagnosis.signals.op_cost import op_cost
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.diagnosis.verdict.undecided_reason import WITHHELD
 from autobrrr.records import ShadowProbe, TracedSteps, Verdict
@@ -31,9 +31,9 @@ def test_python_in_forward_is_overhead_though_hardly_an_operator_is_counted() ->
     measured = diagnosis.python_heavy()
     found = verdict(measured)
     assert (found.regime, found.confidence) == ("overhead", "high")
-    op_time = next(one for one in found.evidence if one.signal == "op_time")
-    assert op_time.says is None
-    assert op_time.against == []
+    op_cost = next(one for one in found.evidence if one.signal == "op_cost")
+    assert op_cost.says is None
+    assert op_cost.against == []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_third_of_dispatch_confirms_half_of_overhead_but_never_surely() -> Non
     measured = diagnosis.replaced(diagnosis.tiny_mlp(), probe=None)
     cost_ns = 0.4 * 2.6 * MS / 800
     fewer = dataclasses.replace(measured, traced=replace(measured.traced, op_cost_ns=int(cost_ns)))
-    reading = op_time(fewer)
+    reading = op_cost(fewer)
     assert reading.value == pytest.approx(0.4, abs=0.02)
     assert (reading.says, reading.firm) == ("overhead", False)
     assert (verdict(fewer).regime, verdict(fewer).confidence) == ("overhead", "low")

@@ -15,7 +15,7 @@ from support.judged.diagnosis_any import absurd, any_of, nearly_overhead, possib
 
 # On purpose not read from the table: what the design allows in this version.
 ALLOWED = {
-    "overhead": [{"traced_steps", "batch_probe"}, {"traced_steps", "op_time"}],
+    "overhead": [{"traced_steps", "batch_probe"}, {"traced_steps", "op_cost"}],
     "input": [{"loader_wait", "loader_queue"}, {"loader_wait", "loader_frames"}],
     "host": [{"host_time", "host_frames"}, {"profiler_window", "host_frames"}],
 }

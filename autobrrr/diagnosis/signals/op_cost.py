@@ -1,4 +1,4 @@
-"""Signal `op_time`: operators counted in a step, times what dispatching one takes in this process.
+"""Signal `op_cost`: operators counted in a step, times what dispatching one takes in this process.
 
 It is the least that they take: Python between operators and the modules' calls are not in it. So a low
 value excludes nothing, and a third of the step confirms what another clock says of half.
@@ -13,11 +13,11 @@ from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
 
-NAME = "op_time"
+NAME = "op_cost"
 UNIT = "share of step"
 
 
-def op_time(measured: Measurements) -> Reading:
+def op_cost(measured: Measurements) -> Reading:
     """Speaks for overhead where dispatch alone makes a third of the step, firmly from a half on."""
     traced = measured.traced
     if traced is None or traced.status != "ok":
