@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -25,10 +26,12 @@ from .measure.code_sites import RESUMED, is_own, named
 from .measure.stack_sampler import foreign_folders
 
 Value = tuple[float, str]  # how much, and what of
+Texts = tuple[int, int, int, int, bool]  # rows of a batch, their length; numbers looked at, and of `_pads`
 EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first look comes after the second
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
 PADDED = 1 << 14  # numbers of a batch that are looked at
+ELSEWHERE = 0.1  # of what does not pad is the same number: unknown words, ends of sentences
 ALL_FIRE_IN = 20  # steps, in which each optimizer steps
 LARGE = 1 << 20  # elements of a table whose rows are looked at
 COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
@@ -42,6 +45,7 @@ SETTERS = {  # names by which a line sets something
     "float64": "float64",
     "emit_nvtx": "profiler",
     "pad_sequence": "padding",
+    "max_length": "fixed_padding",  # of a tokenizer, as `padding`
 }
 
 
@@ -53,13 +57,13 @@ class SettingsCensus:
         self._switches: dict[str, Value] | None = None  # as the training thread has seen them
         self._known: dict[str, Value] = {}  # by the look before
         self._allocator: dict[str, int] | None = None
-        self._padded: deque[tuple[int, int, int]] = deque(maxlen=64)  # length, numbers that pad, all
+        self._padded: deque[Texts] = deque(maxlen=64)
         self._asked, self._asked_s, self._all_fired = False, -EVERY_S, False
 
     def facts(self) -> dict[str, object] | None:
         """What a look has found that was not told yet; asks for another one where that is due."""
         now_s, found, late = time.monotonic(), self._switches, False
-        unread = (bool(self._loop.loader.texts) and not self._padded) or not self._all_fired
+        unread = (bool(self._loop.phases.texts) and not self._padded) or not self._all_fired
         measured = self._loop.measuring.task is not None
         every_s = LATE_S if self._asked or unread else EVERY_S
         if now_s - self._asked_s >= every_s + LATE_S * measured:
@@ -140,20 +144,37 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
     return {"unused_rows": (unused, f"{table.shape[0]} x {table.shape[1]}")} if unused else {}
 
 
-def _padding(loop: TrainLoop, seen: deque[tuple[int, int, int]]) -> dict[str, Value]:
-    """Of the numbers in batches of different lengths, those that pad: they repeat the last of their row."""
-    texts = loop.loader.texts
+def _padding(loop: TrainLoop, seen: deque[Texts]) -> dict[str, Value]:
+    """Of the numbers in batches, those that pad. Batches of one length have to show it clearly."""
+    texts = loop.phases.texts
     while texts:
         text: Any = texts.popleft()
         if type(text) is loop.torch.Tensor and text.dtype in (loop.torch.int64, loop.torch.int32):
-            text = text[:: 1 + text.numel() // PADDED]
-            runs = (text == text[:, -1:]).flip(1).int().cumprod(1).sum(1)
-            runs[runs == text.shape[1]] = 0  # a mask is all ones where nothing pads
-            seen.append((text.shape[1], int(runs[runs > 1].sum()), text.numel()))
-    lengths, pads, numbers = ([each[at] for each in seen] for at in range(3))
-    if len(set(lengths)) < FEWEST or not sum(pads):
-        return {}
-    return {"padding": (sum(pads) / sum(numbers), f"{min(lengths)} to {max(lengths)}")}
+            some = text[:: 1 + text.numel() // PADDED]
+            pads, clear = max(map(_pads, (some, some.flip(1))), key=itemgetter(1))
+            seen.append((*text.shape, some.numel(), pads, clear))
+    rows, lengths, numbers, pads, clear = zip(*seen, strict=True) if seen else [()] * 5
+    share, different = sum(pads) / max(1, sum(numbers)), len(set(lengths))
+    if share and different >= FEWEST:
+        return {"padding": (share, f"{min(lengths)} to {max(lengths)}")}
+    fixed = different == 1 and len(lengths) >= FEWEST and 2 * sum(clear) > len(clear)
+    return {"fixed_padding": (share, f"{max(rows)} x {lengths[0]}")} if fixed else {}
+
+
+def _pads(text: Any) -> tuple[int, bool]:
+    """How many repeat the last of their row; whether it is clear that no data ends so.
+
+    One number does it, for different lengths, and hardly stands elsewhere, and the rest is no mask's.
+    """
+    runs = (text == text[:, -1:]).flip(1).int().cumprod(1).sum(1)
+    runs *= (runs > 1) & (runs < text.shape[1])  # a mask is all ones where nothing pads
+    if len(runs.unique()) < FEWEST:
+        return int(runs.sum()), False
+    pad = text[runs > 0, -1].mode().values
+    rest, padded = text[text != pad], int(runs[text[:, -1] == pad].sum())
+    few = text.numel() - len(rest) - padded <= ELSEWHERE * (text.numel() - padded)
+    few &= padded >= (1 - ELSEWHERE) * runs.sum()
+    return int(runs.sum()), bool(few) and int(rest.max() - rest.min()) >= FEWEST
 
 
 def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
@@ -246,8 +267,9 @@ def _setting_lines(loop: TrainLoop) -> dict[str, str]:
         while waiting:
             code = waiting.pop()
             waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
-            for one in dis.get_instructions(code) if SETTERS.keys() & set(code.co_names) else ():
-                if one.argval in SETTERS and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            names = {*code.co_names, *code.co_consts} & SETTERS.keys()
+            for one in dis.get_instructions(code) if names else ():
+                if one.argval in names and one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_CONST"):
                     found.setdefault(SETTERS[one.argval], named(code, one.offset))
         frame = frame.f_back
     return found

@@ -8,7 +8,6 @@ whether an epoch begins.
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
 
@@ -25,7 +24,6 @@ class LoaderWatch:
         self._job = job
         self.workers: int | None = None
         self.prefetch: int | None = None
-        self.texts: deque[object] = deque(maxlen=8)  # of batches; nobody has looked into them yet
 
     def found(self, iterator: object | None) -> None:
         """This is the iterator that training reads: seen when it was made or asked, or on the stack."""
@@ -41,7 +39,6 @@ class LoaderWatch:
     def took(self, batch: object) -> None:
         """This batch has come from a loader."""
         self._job.batch_bytes = batch_shapes.byte_count(batch)
-        self.texts.extend(batch_shapes.texts_of(batch))
 
     def begins_epoch(self, loader: object) -> bool:
         """Training is about to read a loader from its beginning; False: another one, in mid-epoch.
@@ -102,6 +99,7 @@ def make_next(
             if not known:
                 phases.samples = batch_shapes.batch_size(batch)
             phases.tokens_loaded(batch_shapes.token_count(batch))
+            phases.texts.extend(batch_shapes.texts_of(batch))
             watch.took(batch)
         return batch
 

@@ -13,6 +13,7 @@ no loss. All that happens while a batch is being loaded is loading: transforms m
 from __future__ import annotations
 
 from _thread import get_ident
+from collections import deque
 
 OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER = range(5)
 _GAP, _UNDECIDED = 5, 6  # after a root call; inside optimizer.step before any backward in it
@@ -26,6 +27,7 @@ class PhaseClock:
     def __init__(self) -> None:
         self.on = False  # hooks pass through while it is off,
         self.owner = 0  # ... and on other threads than this one, which trains
+        self.texts: deque[object] = deque(maxlen=8)  # of batches; nobody has looked into them yet
         self.traced = False  # the step that begins keeps `moves` and `pauses`
         self.begin(0)
 

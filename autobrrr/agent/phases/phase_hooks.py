@@ -210,6 +210,7 @@ def make_root(
             if not phases.loading and (phases.samples < 0 or (grad and phases.guessed)):
                 phases.samples, phases.guessed = batch_shapes.batch_size(args, kwargs), not grad
             if phases.wants_tokens(key, grad=grad):
+                phases.texts.extend(batch_shapes.texts_of((args, kwargs)) if phases.tokens < 0 else ())
                 phases.tokens_called(key, batch_shapes.token_count(args, kwargs))
             phases.root_enter(key, perf_counter_ns(), grad=grad)
 

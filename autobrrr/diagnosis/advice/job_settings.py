@@ -7,10 +7,12 @@ exact reads: no second signal is needed, and they hold on a busy machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import cast
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.roofs import shapes_of
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.robust_stats import median, of_one
 from autobrrr.diagnosis.toml_rows import rows_beside
@@ -73,13 +75,18 @@ def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:
 
 
 def _of_padding(measured: Measurements, fact: SettingFact) -> float:
-    """What kernels of the model spend on it: for packed sequences they skip it."""
+    """What kernels of the model spend on it: packed sequences have none, nor have other inputs."""
     parts, traced = step_parts(measured), measured.traced
     packed = traced is None or any("_pack_padded" in one.op for one in traced.by_op)
     if packed or parts is None or parts.kernels is None:
         return 0.0
     model = parts.kernels.get("forward", 0.0) + parts.kernels.get("backward", 0.0)
-    return model * max(0.0, fact.value - STILL_PADDED)
+    rows, _, length = fact.detail.partition(" x ")
+    sides = {int(length), int(rows) * int(length)} if length else set()
+    work = [one for one in traced.work if one.phase in ("forward", "backward")]
+    other = [one for one in work if sides and sides.isdisjoint(chain(*shapes_of(one)))]
+    part = 1 - sum(one.kernel_ns for one in other) / max(1.0, sum(one.kernel_ns for one in work))
+    return model * part * max(0.0, fact.value - STILL_PADDED)
 
 
 def _half_of_backward(measured: Measurements, fact: SettingFact) -> float | None:

@@ -1,6 +1,7 @@
 """The census reads what is set and what is kept, and sets nothing."""
 
 import os
+import random
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ class Loop:
         self.torch = torch
         self.job = SimpleNamespace(optimizers=[optimizer], updated=list(parameters), roots=[])
         self.measuring = SimpleNamespace(task=None)
-        self.loader = SimpleNamespace(texts=deque[object]())
+        self.phases = SimpleNamespace(texts=deque[object]())
         self.hot = SimpleNamespace(owner=threading.get_ident(), steps=100)
         self.posted: list[Callable[[], None]] = []
 
@@ -138,9 +139,53 @@ def test_padding_is_told_as_its_share_where_batches_differ_in_length(
     for longest in (80, 60, 40):
         rows = [numbered(length) for length in (longest, 20)]
         batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
-        loop.loader.texts.extend(texts_of({"mask": torch.ones(2), "input_ids": batch}))
+        loop.phases.texts.extend(texts_of({"mask": torch.ones(2), "input_ids": batch}))
     found = facts(loop)["padding"]
     assert (found["value"], found["detail"]) == (round(120 / 360, 3), "40 to 80")
+
+
+WORDS = random.Random(0)
+
+
+def of_length(length: int, to: int = 64, pad: int = 0) -> list[int]:
+    return [*(WORDS.randint(1, 99) for _ in range(length)), *[pad] * (to - length)]
+
+
+@pytest.mark.parametrize("turned", [list, lambda row: row[::-1]])
+@pytest.mark.parametrize("pad", [0, -100])
+def test_padding_to_a_maximum_is_told_where_all_batches_have_it(
+    turned: Callable[[list[int]], list[int]], pad: int
+) -> None:
+    loop = Loop()
+    for _ in range(3):  # an end that stands twice and a text that is cut are no pads
+        rows = [*(of_length(length, pad=pad) for length in (10, 20, 30)), [*of_length(62, 62), 7, 7]]
+        loop.phases.texts.append(torch.tensor([turned(row) for row in rows]))
+    found = facts(loop)["fixed_padding"]
+    assert (found["value"], found["detail"]) == (pytest.approx(134 / 256, abs=0.02), "4 x 64")
+
+
+NOT_PADDED = {
+    "packed": lambda: of_length(64),
+    "one-hot": lambda: [int(at == WORDS.randint(0, 40)) for at in range(64)],
+    "counts": lambda: [WORDS.randint(1, 9) * (WORDS.random() < 0.2) for _ in range(64)],
+    "mask": lambda: [1] * (length := WORDS.randint(9, 40)) + [0] * (64 - length),
+    "image": lambda: [0] * 20 + of_length(20, 44 - WORDS.randint(0, 9)) + [0] * 9,
+    "columns": lambda: of_length(30),
+    "own ends": lambda: of_length(WORDS.randint(10, 40), pad=WORDS.randint(1, 99)),
+    "class": lambda: [WORDS.randint(0, 9)] * 64,
+    "zeros": lambda: [0] * 64,
+    "ids": lambda: [WORDS.randint(0, 9)],
+}
+
+
+@pytest.mark.parametrize("rows", NOT_PADDED.values(), ids=NOT_PADDED)
+def test_batches_of_one_length_may_end_in_repeats_and_hold_no_padding(rows: Callable[[], list[int]]) -> None:
+    loop = Loop()
+    for _ in range(4):
+        made = [rows() for _ in range(16)]
+        shortest = min(map(len, made))
+        loop.phases.texts.append(torch.tensor([row[:shortest] for row in made]))
+    assert not facts(loop)
 
 
 def test_the_first_texts_are_read_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +195,7 @@ def test_the_first_texts_are_read_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     census = SettingsCensus(loop)  # type: ignore[arg-type]
     for after_s, batches, looks in ((0, 0, 1), (4, 0, 0), (0, 3, 1), (4, 3, 0)):
         now_s[0] += after_s
-        loop.loader.texts.extend(torch.arange(4).view(2, 2) for _ in range(batches))
+        loop.phases.texts.extend(torch.arange(4).view(2, 2) for _ in range(batches))
         census.facts()
         assert len(loop.posted) == looks
         for look in loop.posted:

@@ -98,6 +98,14 @@ def test_what_the_model_is_called_with_counts_before_what_was_loaded(clock: Phas
     assert clock.tokens == 512
 
 
+def test_texts_of_a_call_are_kept_where_no_loader_shows_them(clock: PhaseClock) -> None:
+    batch, model = torch.arange(8).view(2, 4), root(clock)
+    model(batch)
+    loads(clock, (shaped(8, 64),))
+    model(batch)
+    assert list(clock.texts) == [batch]
+
+
 def test_an_evaluation_and_what_backward_computes_again_do_not_count(clock: PhaseClock) -> None:
     root(clock, grad=False)(shaped(8, 64))
     assert clock.tokens == -1
