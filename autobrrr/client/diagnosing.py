@@ -34,7 +34,10 @@ DEFAULT_S = 8.3  # with what attaching and leaving take, an answer within 10 s
 UNKNOWN_S = 13.0  # the same while nothing is known to limit the step
 DEFAULT_STEPS = 30
 ANSWER_S = 20.0  # however long a step is
-REPLAY_S = 7.0  # a sure verdict is kept for so long: twice the batch, or shapes, may bring its advice
+REPLAY_S, PROMISING = (
+    7.0,
+    1.1,
+)  # a sure verdict waits so long for its advice from a replay; a gain that will do
 FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
 NO_STEP_NS = 12_000_000_000  # without one step: the main thread's stack has been sampled by then
 WINDOW_S = 30.0  # a profiler window that is on is waited for so long
@@ -181,7 +184,8 @@ class Patience:
         missing = self.missing(snapshot)
         timed = snapshot.state not in BEFORE_TIMED or not (snapshot.job and snapshot.job.has_other_ranks)
         spent_s = now_s - self.began_s
-        bare = snapshot.regime == "overhead" or not snapshot.advice
+        named = any(one.reach == "edit" or (one.expected or 0) >= PROMISING for one in snapshot.advice)
+        bare = snapshot.regime == "overhead" or not named
         more = bare and spent_s < REPLAY_S and snapshot.state == State.PROBING.value
         there = not missing and timed and not more
         if ((snapshot.confidence == "high" or is_settled(snapshot)) and there) or snapshot.final:

@@ -6,7 +6,8 @@ a kernel must at least read and write once, whatever the caches hold; views and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -21,6 +22,8 @@ FREE_MARKS = ("new_empty", "empty_strided", "empty_permuted", "_efficientzeroten
 WRITE_ONLY = ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_")
 GATHERS = frozenset({"embedding", "index", "index_select", "gather", "take", "take_along_dim"})
 SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})
+NUMBER, MANY = "aten::_local_scalar_dense", 16  # what reads one for Python; elements that a sum has at least
+SUMS = re.compile(r"::(sum|mean|norm|linalg_vector_norm|dot|\w*_loss\w*)\b")
 Operator = Callable[[str], tuple[Any, Sequence[Any]]]  # by name: it, and its arguments' descriptions
 
 
@@ -29,12 +32,14 @@ def work_table(
     times: Sequence[tuple[float, str]],
     operator: Operator,
     alone_ns: Mapping[int, int],
+    unread: Collection[int] = (),
 ) -> list[dict[str, Any]]:
     """Calls by operator, phase and shape, the dearest first.
 
     Args:
         times: Of each call's kernel in the job, and its phase.
         alone_ns: What calls took in a replay, by index.
+        unread: Of `unread_calls`.
     """
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for index, (call, (kernel_ns, phase)) in enumerate(zip(calls, times, strict=True)):
@@ -48,15 +53,50 @@ def work_table(
             done = None
         name = call.name.replace("::", ".") + ("" if "." in call.name else ".default")
         key = {"op": name, "phase": phase, "shapes": shapes, "dtype": first[0].dtype if first else ""}
-        empty = {"count": 0, "kernel_ns": 0.0, "flops": 0, "bytes": 0, "alone_ns": None}
+        empty = {"count": 0, "kernel_ns": 0.0, "flops": 0, "bytes": 0, "alone_ns": None, "unread_ns": 0.0}
         row = rows.setdefault(tuple(key.values()), {**key, **empty})
         row["count"] += 1
         row["kernel_ns"] += kernel_ns
+        row["unread_ns"] += kernel_ns * (index in unread)
         for at, kind in enumerate(("flops", "bytes")):
             row[kind] = None if done is None or row[kind] is None else row[kind] + done[at]
         if done is not None and done[0] and index in alone_ns:
             row["alone_ns"] = min(row["alone_ns"] or alone_ns[index], alone_ns[index])
     return sorted(rows.values(), key=lambda row: -row["kernel_ns"])[:TOP]
+
+
+def unread_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]:
+    """Those of which nothing comes but numbers for Python that sum up many: a metric's, no action's.
+
+    Empty where weights change outside of optimizers: a line search reads numbers to train.
+    """
+    reads, makes = ([_memory(getattr(one, side)) for one in calls] for side in ("args", "outputs"))
+    summed, needed, later, found = set[int](), set[int](), set[int](), set[int]()
+    written = [{one for one in tensors_in(call.args[:1]) if one.owned and _writes(call)} for call in calls]
+    updates = {each for each, to in zip(phases, written, strict=True) if any(one.weight for one in to)}
+    for call, read, made in zip(calls, reads, makes, strict=True):
+        most = max((prod(one.shape) for one in tensors_in(call.args)), default=0)
+        if (most >= MANY and SUMS.search(call.name)) or (most == 1 and read & summed):
+            summed |= made
+    for at in reversed(range(len(calls) if updates == {"optimizer"} else 0)):
+        call, read, made = calls[at], reads[at], makes[at]
+        stays = read - summed if call.name.startswith(NUMBER) else made.isdisjoint(later)
+        changed = made if _writes(call) else made - read  # a view changes nothing
+        if written[at] or stays or changed & needed:
+            needed |= read
+        else:
+            found.add(at)
+        later |= read
+    return found
+
+
+def _memory(things: Sequence[Any]) -> set[int]:
+    return {(one.base or one).number for one in tensors_in(things)}
+
+
+def _writes(call: StepCall) -> bool:
+    name, _, overload = call.name.partition(".")
+    return name.endswith("_") or overload.endswith("out")
 
 
 def _work(func: Any, described: Sequence[Any], call: StepCall) -> tuple[int, int]:

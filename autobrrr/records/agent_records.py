@@ -96,6 +96,7 @@ class OpWork(Record, frozen=True, kw_only=True):
     flops: float | None
     bytes: float | None
     alone_ns: float | None = None  # one such call by itself, at best; None: it was not run
+    unread_ns: float = 0.0  # of `kernel_ns`: only numbers for Python come of it
 
 
 class TracedSteps(MayAbstain, frozen=True, kw_only=True):

@@ -1,9 +1,9 @@
 """What becomes of the graphs that calls of root modules record, while stacks are sampled.
 
-In: what a root has returned with gradients on; each run of autograd's engine. Out: as `records.CodeSite`s the
-lines whose graphs end before the engine runs, outlive their steps, or are several in a step; that call many
-roots of one shape; that make gradients for nothing. A mark in the `metadata` of a graph's first node ends
-with it: nothing is kept alive, and the engine calls no hook.
+In: what a root has returned; each run of autograd's engine. Out: as `records.CodeSite`s the lines whose
+graphs end before the engine runs, outlive their steps, or are several in a step; that call many roots of one
+shape, or one without gradients; that make gradients for nothing. A mark in the `metadata` of a graph's first
+node ends with it: nothing is kept alive, and the engine calls no hook.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RecordedGraphs:
         self._open: list[tuple[Marks, UserStack, int]] = []  # since the engine ran; how long the call took
         self._used: dict[int, list[tuple[Marks, UserStack]]] = {}  # by step: one for each run
         self._trains: set[CallSite] = set()  # calls that the engine ran in, or for
-        self._unused_ns: Counter[UserStack] = Counter()
+        self._calls_ns: Counter[tuple[str, UserStack]] = Counter()  # of a kind
         self._dropped = DroppedGradients(loop.job)
         self._runs: list[tuple[dict[int, Look], UserStack, int]] = []  # that have not ended: one in another
         self._twins, self._twins_at = set[int](), dict[CallSite, set[int]]()
@@ -72,10 +72,10 @@ class RecordedGraphs:
         """Lines of each kind; of so many looks those that would have found an unused call."""
         found: Counter[tuple[str, str]] = Counter()
         each_ns = max(1, self._until_ns - self._began_ns) / max(1, looks)
-        for stack, ns in list(self._unused_ns.items()) if self._used else ():
+        for (what, stack), ns in list(self._calls_ns.items()) if self._used else ():
             # Not a function that trains, too, but who calls it and does not.
             for at in [at for at in stack if at not in self._trains][:1]:
-                found["unused graphs", named(*at)] += round(ns / each_ns)
+                found[what, named(*at)] += round(ns / each_ns)
         for at, runs_ns in list(self._dropped.spent_ns.items()):
             if len(runs_ns) >= FEWEST_RUNS:
                 found["drops gradients", named(*at)] += round(sum(runs_ns) / each_ns)
@@ -101,14 +101,18 @@ class RecordedGraphs:
     def _returned(self, module: object, args: Iterable[object], result: object) -> None:
         loop, began_ns = self._loop, thread_time_ns()
         with self._ours:
-            looked = loop.hot.live and self._spent_ns < MOST_NS and loop.torch.is_grad_enabled()
-            marks = _marked(result) if looked else []
+            looked = loop.hot.live and self._spent_ns < MOST_NS
+            graded = loop.torch.is_grad_enabled()
+            marks = _marked(result) if looked and graded else []
             if marks is None:
                 self._spent_ns = MOST_NS  # the next call's graph is no less deep
-            stack = look_at(_getframe(1), self._foreign).path if marks else ()
-            if marks and stack:
-                self._until_ns = perf_counter_ns()
-                self._open.append((marks, stack, self._until_ns - self._called_ns))
+            until_ns = perf_counter_ns()
+            stack = look_at(_getframe(1), self._foreign).path if marks or (looked and not graded) else ()
+            self._until_ns = until_ns if stack else self._until_ns
+            if stack and not graded:
+                self._calls_ns["without gradients", stack] += until_ns - self._called_ns
+            elif marks and stack:
+                self._open.append((marks, stack, until_ns - self._called_ns))
                 with unseen(), ANY:
                     if id(module) in self._twins and all(
                         getattr(one, "grad_fn", None) is None for one in args
@@ -130,7 +134,7 @@ class RecordedGraphs:
                     used.append((marks, stack))
                     self._trains.update(stack)
                 else:
-                    self._unused_ns[stack] += ns
+                    self._calls_ns["unused graphs", stack] += ns
             if used:
                 self._used.setdefault(self._loop.hot.steps, []).append(used[0])
             self._gave(thread_time_ns() - began_ns)

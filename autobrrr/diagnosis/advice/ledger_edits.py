@@ -41,7 +41,7 @@ from autobrrr.records import Advice, CodeSite, OpWork
 
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
-KEPT, UNUSED = "kept graphs", "unused graphs"
+KEPT, UNUSED, PLAIN = "kept graphs", "unused graphs", "without gradients"
 CALLED, DROPS, TWINS = "calls the model", "drops gradients", "twins"
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
@@ -105,6 +105,14 @@ def _evaluates(measured: Measurements) -> Found:
         return None
     row = where_of(measured, found[0])
     return None if row is not None and row.does == WORKER_START else (found[0], evaluation_share(measured))
+
+
+def _measures(measured: Measurements) -> Found:
+    """Calls without gradients in all steps, where of as much work nothing but numbers comes."""
+    found, work = sites(measured, PLAIN), measured.traced.work if measured.traced is not None else []
+    calls = sum(site.samples for site in found) / max(1, measured.frames.samples if measured.frames else 0)
+    unread = sum(one.unread_ns for one in work) / max(1.0, _ns(work))
+    return (found[0].where, calls) if found and unread >= thresholds.NAMED_AT * calls else None
 
 
 def _unknown(measured: Measurements, does: str) -> Found:
@@ -244,7 +252,7 @@ def _no_gradient(measured: Measurements) -> Found:
         return None
     ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
     told = [_unknown(measured, does) for does in (OPERATORS, PYTHON)]
-    better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows))
+    better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows, _measures))
     has_none = (row.phase, row.does) == ("forward", PYTHON) or min(row.share, ahead) >= NO_GRADIENT * back
     return None if better or not has_none or (row.place, row.share) in told else (row.place, row.share)
 
@@ -299,6 +307,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,
     "evaluates": _evaluates,
+    PLAIN: _measures,
     "own optimizer": _own_optimizer,
     # Not a device's tensors: the line waits for kernels, as another would then.
     "prints": lambda measured: None if measured.on_device else costly_line(measured, "prints"),

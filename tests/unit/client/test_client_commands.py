@@ -123,6 +123,9 @@ def test_a_high_limit_ends_the_waiting_where_no_measurement_could_change_it(
     limited = diagnosis(steps=30, limit="kernels", limit_confidence="high", shares=shares, state=state)
     limited = msgspec.structs.replace(limited, advice=advice)
     assert diagnosing.Patience(clock_s=Clock()).is_over(limited) is ends
+    remedy = Advice(remedy="host.malloc", reach="relaunch", class_="bitwise", expected=1.06)
+    limited = msgspec.structs.replace(limited, advice=[remedy])  # a replay may show an edit
+    assert diagnosing.Patience(clock_s=Clock()).is_over(limited) is (state == "judged")
     bare = msgspec.structs.replace(limited, advice=[])  # shapes may bring some
     assert diagnosing.Patience(clock_s=Clock()).is_over(bare) is (ends and state != "probing")
     doubted = msgspec.structs.replace(limited, limit_confidence="low")

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from autobrrr.op_replay import replay
+from autobrrr.op_replay.call_work import unread_calls
+from autobrrr.op_replay.step_record import read
 from support.agent.recorded_steps import recorded
 
 FLOAT = 4
@@ -54,6 +56,57 @@ def test_an_operator_does_what_its_shapes_say(
     found = rows(program, tmp_path)[name]
     assert (found["flops"], found["bytes"]) == (flops, moved)
     assert (found["alone_ns"] is not None) == (flops > 0)
+
+
+MODEL, OTHER = (nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1)) for _ in range(2))
+WEIGHTS = [*MODEL.parameters(), *OTHER.parameters()]
+X, Y, KEPT = torch.randn(64, 8), torch.randn(64, 1), [torch.zeros(64, 1)]
+
+
+def search() -> float:
+    WEIGHTS[0].add_(1e-6)
+    return (MODEL(X) - Y).pow(2).mean().item()
+
+
+def acts_and_logs() -> torch.Tensor:
+    value = MODEL(X)
+    value.mean().item()
+    return value.argmax(0)
+
+
+@pytest.mark.parametrize(
+    ("without_gradients", "products"),
+    [
+        (lambda: float(torch.linalg.norm(MODEL(X) - Y) / torch.linalg.norm(Y)), 2),
+        (lambda: ((MODEL(X) > 0) == (Y > 0)).sum().item(), 2),
+        (lambda: nn.functional.mse_loss(MODEL(X), Y).item() + OTHER(X).mean().item(), 4),
+        (lambda: None, 0),
+        (lambda: OTHER(X), 0),  # a teacher's or a target network's: the loss needs it
+        (lambda: KEPT.append(MODEL(X)), 0),
+        (lambda: KEPT[0].copy_(MODEL(X)), 0),
+        (lambda: MODEL(X[:1]).argmax(1).item(), 0),  # an action
+        (acts_and_logs, 0),
+        (search, 0),
+    ],
+)
+def test_calls_of_which_only_a_metric_comes_are_unread(
+    without_gradients: Callable[[], object], products: int, tmp_path: Path
+) -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), 1e-6, foreach=True)
+
+    def step() -> None:
+        with torch.no_grad():
+            given = without_gradients()
+        optimizer.zero_grad()
+        target = given if isinstance(given, torch.Tensor) and given.is_floating_point() else Y
+        (MODEL(X) - target).pow(2).mean().backward()
+        optimizer.step()
+
+    calls = read(torch, recorded(step, WEIGHTS, tmp_path, 64)["trace"]).calls
+    names = [call.name for call in calls]
+    phases = ["optimizer" if name.startswith("aten::_foreach") else "other" for name in names]
+    unread = unread_calls(calls, phases)
+    assert sum("mm" in names[at] for at in unread) == products
 
 
 def test_what_vmap_hides_is_not_known_and_the_rest_of_the_step_is(tmp_path: Path) -> None:

@@ -266,7 +266,13 @@ def chains(job: Trained) -> None:
     ],
 )
 def test_what_an_ordinary_job_records_is_used_and_ends(step: Step) -> None:
-    assert told(step) == {}
+    assert not told(step).keys() - {"without gradients"}
+
+
+def test_calls_without_gradients_are_told_with_their_line() -> None:
+    looks, told_at = told(acts)["without gradients"]
+    assert (0 < looks < LOOKS, told_at) == (True, "acts")
+    assert told(sums_losses) == {}
 
 
 @pytest.mark.parametrize(

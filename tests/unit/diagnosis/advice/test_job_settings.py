@@ -61,6 +61,21 @@ def test_a_setting_has_a_gain_of_the_step(name: str, value: float, job: object, 
     assert [one.expected for one in found] == ([] if gain is None else [pytest.approx(gain, rel=0.03)])
 
 
+def test_padding_costs_what_works_on_it() -> None:
+    """Not a network of images whose batch has a few padded numbers beside it."""
+    for sides, gain in (
+        ("4x512", None),
+        ("4x64", 1 / (1 - 0.78 * 0.95 * 0.6)),
+        ("256x8", 1 / (1 - 0.78 * 0.95 * 0.6)),
+    ):
+        job = big_matmul()
+        work = [an_op("addmm", 9e6, phase=phase, shapes=f"{sides} 8x8") for phase in ("forward", "backward")]
+        assert job.traced is not None
+        job = dataclasses.replace(job, traced=msgspec.structs.replace(job.traced, work=work))
+        found = costly_settings(having(job, "fixed_padding", 0.65, detail="4 x 64"))
+        assert [one.expected for one in found] == ([] if gain is None else [pytest.approx(gain, rel=0.03)])
+
+
 def test_compiling_anew_for_half_of_the_time_limits_the_step() -> None:
     detail = "model.py:20 forward: size mismatch at index 1"
     verdict = judge(having(measured(steps=2), "recompiles", 0.8, detail=detail)).verdict
@@ -235,6 +250,19 @@ def test_what_has_no_gradient_is_to_be_made_once(forward: float, backward: float
     code = [CodeSite(what="unused graphs", where="model.py:12 forward", samples=50)]
     teacher = dataclasses.replace(job, frames=msgspec.structs.replace(stacks, code=code))
     assert "edit.compute_once" not in advised(teacher)
+
+
+@pytest.mark.parametrize(("unread", "told"), [(0.4, True), (0.1, False)])
+def test_an_evaluation_in_each_step_is_told_where_only_numbers_come_of_its_calls(
+    unread: float, told: bool
+) -> None:
+    code = [CodeSite(what="without gradients", where="train.py:35 error", samples=40)]
+    work = [msgspec.structs.replace(an_op("addmm", 9e6), unread_ns=9e6 * unread)]
+    job = diagnosis.kernel_bound(*work)
+    job = dataclasses.replace(job, frames=frames(host=10, model=90, code=code))
+    assert advised(job).get("edit.evaluate_less") == (
+        pytest.approx(1 / (1 - 0.9 * 0.4), abs=1e-3) if told else None
+    )
 
 
 def test_several_backwards_of_one_line_are_told_with_what_all_but_the_last_take() -> None:
