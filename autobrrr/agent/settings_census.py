@@ -26,7 +26,6 @@ from .measure.code_sites import RESUMED, is_own, named
 from .measure.stack_sampler import foreign_folders
 
 Value = tuple[float, str]  # how much, and what of
-Texts = tuple[int, int, int, int, bool]  # rows of a batch, their length; numbers looked at, and of `_pads`
 EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first look comes after the second
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
@@ -57,7 +56,7 @@ class SettingsCensus:
         self._switches: dict[str, Value] | None = None  # as the training thread has seen them
         self._known: dict[str, Value] = {}  # by the look before
         self._allocator: dict[str, int] | None = None
-        self._padded: deque[Texts] = deque(maxlen=64)
+        self._padded = deque[tuple[int, ...]](maxlen=64)  # rows, length, numbers looked at, and of `_pads`
         self._asked, self._asked_s, self._all_fired = False, -EVERY_S, False
 
     def facts(self) -> dict[str, object] | None:
@@ -76,8 +75,10 @@ class SettingsCensus:
         if found is None and not late:
             return None
         self._known = self._known if found is None else found
+        compiled = list(getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ()))
         with unseen(), self._loop.torch.no_grad():
-            found = {**self._known, **dict(_weights(self._loop)), **_compiling(), **_swapped()}
+            found = self._known | dict(_weights(self._loop)) | _recompiles(compiled)
+            found |= _graph_breaks(compiled) | _swapped()
         lines = _setting_lines(self._loop) if found else {}
         return {
             "facts": [
@@ -93,7 +94,10 @@ class SettingsCensus:
         with OF_TORCH, unwatched(torch), torch.no_grad():
             found = {name: (1.0, detail) for name, on, detail in _switches(torch) if on}
             self._switches = found | _unused_rows(self._loop) | _padding(self._loop, self._padded)
-            self._allocator = _allocator(torch)
+            # What torch's allocator has counted on this thread's device; None without one.
+            seen = torch.cuda.memory_stats() if torch.cuda.is_initialized() else None
+            kinds = {"reserved_bytes": "reserved_bytes.all.current", "peak_bytes": "allocated_bytes.all.peak"}
+            self._allocator = seen and {name: int(seen.get(kind, 0)) for name, kind in kinds.items()}
 
 
 def _switches(torch: ModuleType) -> Iterator[tuple[str, bool, str]]:
@@ -117,15 +121,6 @@ def _switches(torch: ModuleType) -> Iterator[tuple[str, bool, str]]:
     yield "distributed_debug", environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL", "DETAIL"
 
 
-def _allocator(torch: ModuleType) -> dict[str, int] | None:
-    """What torch's allocator has counted on this thread's device; None without one."""
-    if not torch.cuda.is_initialized():
-        return None
-    counted = torch.cuda.memory_stats()
-    kinds = {"reserved_bytes": "reserved_bytes.all.current", "peak_bytes": "allocated_bytes.all.peak"}
-    return {name: int(counted.get(kind, 0)) for name, kind in kinds.items()}
-
-
 def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
     """Of all parameters, those in rows of the largest table that this step had no gradient for.
 
@@ -144,16 +139,16 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
     return {"unused_rows": (unused, f"{table.shape[0]} x {table.shape[1]}")} if unused else {}
 
 
-def _padding(loop: TrainLoop, seen: deque[Texts]) -> dict[str, Value]:
+def _padding(loop: TrainLoop, seen: deque[tuple[int, ...]]) -> dict[str, Value]:
     """Of the numbers in batches, those that pad. Batches of one length have to show it clearly."""
     texts = loop.phases.texts
     while texts:
         text: Any = texts.popleft()
         if type(text) is loop.torch.Tensor and text.dtype in (loop.torch.int64, loop.torch.int32):
             some = text[:: 1 + text.numel() // PADDED]
-            pads, clear = max(map(_pads, (some, some.flip(1))), key=itemgetter(1))
-            seen.append((*text.shape, some.numel(), pads, clear))
-    rows, lengths, numbers, pads, clear = zip(*seen, strict=True) if seen else [()] * 5
+            told = max(map(_pads, (some, some.flip(1))), key=itemgetter(1))
+            seen.append((*text.shape, some.numel(), *told))
+    rows, lengths, numbers, pads, clear = ([each[at] for each in seen] for at in range(5))
     share, different = sum(pads) / max(1, sum(numbers)), len(set(lengths))
     if share and different >= FEWEST:
         return {"padding": (share, f"{min(lengths)} to {max(lengths)}")}
@@ -173,8 +168,8 @@ def _pads(text: Any) -> tuple[int, bool]:
     pad = text[runs > 0, -1].mode().values
     rest, padded = text[text != pad], int(runs[text[:, -1] == pad].sum())
     few = text.numel() - len(rest) - padded <= ELSEWHERE * (text.numel() - padded)
-    few &= padded >= (1 - ELSEWHERE) * runs.sum()
-    return int(runs.sum()), bool(few) and int(rest.max() - rest.min()) >= FEWEST
+    one = padded >= (1 - ELSEWHERE) * int(runs.sum())
+    return int(runs.sum()), few and one and int(rest.max() - rest.min()) >= FEWEST
 
 
 def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
@@ -207,12 +202,6 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
         yield "float64", (sizes[loop.torch.float64] / sizes.total(), "parameters")
     if tiny:
         yield "denormals", (tiny / seen, "optimizer state")
-
-
-def _compiling() -> dict[str, Value]:
-    """What dynamo's log shows: the same compiled again, and functions that it has split."""
-    log = list(getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ()))
-    return _recompiles(log) | _graph_breaks(log)
 
 
 def _recompiles(log: list[Any]) -> dict[str, Value]:

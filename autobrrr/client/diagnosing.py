@@ -267,11 +267,7 @@ class _PeaksOfJob:
             self._tried.add(at_once)
             with _MEASURING_PEAKS:
                 make_sure_of_peaks(
-                    at_once,
-                    self._python,
-                    self._say,
-                    doing=self._stage,
-                    patience_s=self._patience_s,
+                    at_once, self._python, self._say, doing=self._stage, patience_s=self._patience_s
                 )
 
 

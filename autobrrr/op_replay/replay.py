@@ -21,15 +21,7 @@ from .call_work import unread_calls, work_table
 from .device_queue import StepQueue, device_ratio
 from .device_replay import DeviceReplay
 from .player import ONE_BY_ONE, CallPlayer, NoAnswer, ReplayedStep, Shape
-from .step_record import (
-    RecordedStep,
-    StepCall,
-    StepValue,
-    TimedStep,
-    read,
-    tensors_in,
-    timed_steps,
-)
+from .step_record import RecordedStep, StepCall, StepValue, TimedStep, read, tensors_in, timed_steps
 
 LEAST_COVERAGE = 0.9
 FAR = 8  # times the batch: B and 2B say little of memory beyond

@@ -156,7 +156,8 @@ def beneath(module: object) -> Call | None:
 def theirs(module: object) -> Call | None:
     """What the job has put into the slot itself."""
     own = _own(module)
-    return _not_ours(vars(module).get(SLOT)) if own is None else own.theirs
+    found = vars(module).get(SLOT) if own is None else own
+    return found.theirs if isinstance(found, InSlot) else cast("Call | None", found)
 
 
 def lead_through(module: object, rank: int, layer: Layer) -> Callable[[], None]:
@@ -194,10 +195,6 @@ def _made(module: object) -> InSlot:
     if isinstance(vars(module).get(SLOT), InSlot):
         _fill(module, below)  # of a module that this one was copied from
     return InSlot(module, below)
-
-
-def _not_ours(found: object) -> Call | None:
-    return found.theirs if isinstance(found, InSlot) else cast("Call | None", found)
 
 
 def _fill(module: object, call: Call | None) -> None:

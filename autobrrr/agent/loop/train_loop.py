@@ -444,7 +444,8 @@ class TrainLoop:
         if self.measuring.slice(boundary):
             self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
             self._emit({})
-        held_back = self._held_back()
+        # What is due waits for the end of a capture: within one it would fail, and the job with it.
+        held_back = bool(self._inbox or self.active.watched) and capturing(self.torch)
         if self._inbox and not held_back and (self.measuring.task is None or self._hurry):
             self.measuring.posted(self._do_posted)
         if not self.hot.live:
@@ -462,10 +463,6 @@ class TrainLoop:
         # While root modules are looked for, a burst would miss their forward.
         if self.measuring.task is None and not self.roots.searching and not self.steps.settling:
             boundary.sample = boundary.sample or self.bursts.wants(boundary.seq, self.step_ns)
-
-    def _held_back(self) -> bool:
-        """What is due waits for the end of a capture: within one it would fail, and the job with it."""
-        return bool(self._inbox or self.active.watched) and capturing(self.torch)
 
     def _held_up(self, ns: int) -> None:
         """A remedy has compiled in the step that runs."""

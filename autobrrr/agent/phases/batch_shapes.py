@@ -79,13 +79,11 @@ def _is_array(thing: object) -> bool:
 
 
 def _elements(tensor: object, shape: tuple[int, ...]) -> int:
-    return shape[0] * shape[1] if len(shape) == 2 and _counts(getattr(tensor, "dtype", None)) else -1
-
-
-def _counts(dtype: object) -> bool:
-    """A torch dtype of whole numbers; those of a mask are none."""
+    """Of two dimensions and whole numbers; those of a mask are none."""
+    dtype = getattr(tensor, "dtype", None)
     floats = getattr(dtype, "is_floating_point", None), getattr(dtype, "is_complex", None)
-    return floats == (False, False) and str(dtype) != "torch.bool"
+    whole = floats == (False, False) and str(dtype) != "torch.bool"
+    return shape[0] * shape[1] if len(shape) == 2 and whole else -1
 
 
 def _parts(thing: object) -> Iterator[object]:

@@ -20,7 +20,7 @@ from autobrrr.records import Advice, ExactnessClass, SettingFact
 
 DENORMAL_TIMES = 5.0  # longer than others take, in an optimizer's update; measured
 STILL_PADDED = 0.05  # of batches of similar length; measured on lognormal lengths in pools of 50 batches
-WORTH = 1.03
+WORTH, PACKED = 1.03, "_pack_padded"
 HIGHEST = 100.0
 
 
@@ -77,8 +77,12 @@ def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:
 def _of_padding(measured: Measurements, fact: SettingFact) -> float:
     """What kernels of the model spend on it: packed sequences have none, nor have other inputs."""
     parts, traced = step_parts(measured), measured.traced
-    packed = traced is None or any("_pack_padded" in one.op for one in traced.by_op)
-    if packed or parts is None or parts.kernels is None:
+    if (
+        traced is None
+        or parts is None
+        or parts.kernels is None
+        or any(PACKED in one.op for one in traced.by_op)
+    ):
         return 0.0
     model = parts.kernels.get("forward", 0.0) + parts.kernels.get("backward", 0.0)
     rows, _, length = fact.detail.partition(" x ")

@@ -23,7 +23,9 @@ def memory_parts(measured: Measurements) -> list[MemoryPart]:
     """
     on_device = measured.on_device
     held = measured.held[-1][1] if measured.held else None
-    total = _device_bytes(measured) if on_device else held
+    seen = [each.job_memory_bytes for each in measured.gpu if each.job_memory_bytes is not None]
+    kept = None if measured.allocator is None else measured.allocator.reserved_bytes
+    total = held if not on_device else max(seen[-1], kept or 0) if seen else kept
     if not total or measured.anatomy is None or measured.anatomy.parameter_bytes is None:
         return []
     parts = dict(_claimed(measured, on_device))
@@ -53,9 +55,3 @@ def _claimed(measured: Measurements, on_device: bool) -> Iterator[tuple[str, int
         yield CACHE, max(0, allocator.reserved_bytes - max(allocator.peak_bytes, sum(stays)))
     elif measured.probe is not None and measured.probe.memory is not None:
         yield STEP, measured.probe.memory.peak_bytes
-
-
-def _device_bytes(measured: Measurements) -> int | None:
-    seen = [each.job_memory_bytes for each in measured.gpu if each.job_memory_bytes is not None]
-    held = None if measured.allocator is None else measured.allocator.reserved_bytes
-    return max(seen[-1], held or 0) if seen else held

@@ -7,7 +7,7 @@ step ran so many more operators than the one before, the times need only agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +112,8 @@ def _period(measured: Measurements) -> Trend | None:
     long = np.flatnonzero(took > thresholds.PERIODIC_TIMES * usual)
     gaps = np.diff(long)
     every = int(np.median(gaps)) if len(gaps) else 0
-    if len(gaps) < thresholds.PERIODS or every < 2 or _regular(gaps, every) < thresholds.REGULAR_AT:
+    # One period, or several with long steps that were left out between them.
+    if len(gaps) < thresholds.PERIODS or every < 2 or np.mean(gaps % every == 0) < thresholds.REGULAR_AT:
         return None
     return Trend(what="step", kind="periodic", every=every, first=usual, last=float(np.median(took[long])))
 
@@ -124,9 +125,3 @@ def _evaluations(measured: Measurements) -> Trend | None:
     number, took = np.array(measured.evaluated).T
     every, usual = int(np.median(np.diff(number))), float(np.median(measured.step_ns))
     return Trend(what="step", kind="periodic", every=every, first=usual, last=float(np.median(took)))
-
-
-def _regular(gaps: Iterable[int], every: int) -> float:
-    """Of the gaps, those that are one period, or several with long steps that were left out between them."""
-    found = list(gaps)
-    return sum(gap % every == 0 for gap in found) / len(found)

@@ -74,7 +74,12 @@ def _of_window(measured: Measurements) -> Verdict | None:
         return verdict
     denied = _denied(verdict, shares, (*NOT_LIMITING.get(held, ()), *ahead))
     if denied is not None:
-        return _contradicted(verdict, denied, shares, measured.pid)
+        why = f"{denied} in the profiled steps, but in plain ones the device does not wait for that"
+        found, again = (
+            _both_levels(verdict, "unknown", "low", why),
+            f"autobrrr diagnose {measured.pid} --window",
+        )
+        return msgspec.structs.replace(found, shares=shares, decide_with=again)
     return _beside_plain_steps(verdict, shares, held)
 
 
@@ -140,12 +145,6 @@ def _denied(verdict: Verdict, shares: Shares, excluded: Collection[str]) -> str 
     if left >= thresholds.NAMED_AT or of_limit.keys().isdisjoint(excluded):
         return None
     return f"limited by {verdict.limit}"
-
-
-def _contradicted(verdict: Verdict, what: str, shares: Shares, pid: int) -> Verdict:
-    why = f"{what} in the profiled steps, but in plain ones the device does not wait for that"
-    found = _both_levels(verdict, "unknown", "low", why)
-    return msgspec.structs.replace(found, shares=shares, decide_with=f"autobrrr diagnose {pid} --window")
 
 
 def _both_levels(

@@ -221,15 +221,12 @@ def _mixture(case: JudgedCase) -> Undecided | None:
     shares = measured_shares(case.shares)
     if case.shares.overhead is None or (case.shares.other or 0.0) >= thresholds.NAMED_AT:
         return None
-    if case.readings["traced_steps"].abstained or (case.leader is not None and not _two_kinds(case)):
+    # Of kinds of kernels the one that leads takes less than twice the other one, by the clock itself.
+    clock = case.readings["kernel_time"]
+    two_kinds = case.leader in ("compute", "memory") and not clock.abstained and clock.says is None
+    if case.readings["traced_steps"].abstained or (case.leader is not None and not two_kinds):
         return None
     return "mixed", Sentence(known=mixture(shares)), f"autobrrr tune {case.measured.pid} --for 2m"
-
-
-def _two_kinds(case: JudgedCase) -> bool:
-    """Whether the kind of kernels that leads takes less than twice the other one, by the clock itself."""
-    clock = case.readings["kernel_time"]
-    return case.leader in ("compute", "memory") and not clock.abstained and clock.says is None
 
 
 def _no_step(case: JudgedCase) -> Undecided | None:

@@ -35,10 +35,6 @@ def default_workers(cpus: int, env: Mapping[str, str]) -> int:
     return max(1, min(MOST_WORKERS, cpus // ranks))
 
 
-def _workers_here() -> int:
-    return default_workers(len(os.sched_getaffinity(0)), os.environ)
-
-
 def waiting_workers(now: int) -> int:
     """How many to try where loading waits for others more than it computes."""
     return min(HIGHEST, max(MOST_WORKERS, 2 * now))
@@ -63,7 +59,7 @@ def worker_bytes(job: Job) -> int:
 )
 def workers(job: Job, options: Mapping[str, object]) -> Undo:
     given = options.get("workers")
-    wanted = given if type(given) is int else _workers_here()
+    wanted = given if type(given) is int else default_workers(len(os.sched_getaffinity(0)), os.environ)
 
     def settle(loader: Any) -> Mapping[str, object]:
         if loader.num_workers == wanted:
