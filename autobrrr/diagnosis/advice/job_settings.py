@@ -20,7 +20,7 @@ from autobrrr.records import Advice, ExactnessClass, SettingFact
 
 DENORMAL_TIMES = 5.0  # longer than others take, in an optimizer's update; measured
 STILL_PADDED = 0.05  # of batches of similar length; measured on lognormal lengths in pools of 50 batches
-WORTH, PACKED = 1.03, "_pack_padded"
+WORTH, MODEL = 1.03, ("forward", "backward")
 HIGHEST = 100.0
 
 
@@ -77,19 +77,15 @@ def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:
 def _of_padding(measured: Measurements, fact: SettingFact) -> float:
     """What kernels of the model spend on it: packed sequences have none, nor have other inputs."""
     parts, traced = step_parts(measured), measured.traced
-    if (
-        traced is None
-        or parts is None
-        or parts.kernels is None
-        or any(PACKED in one.op for one in traced.by_op)
-    ):
+    packed = traced is not None and any("_pack_padded" in one.op for one in traced.by_op)
+    if packed or traced is None or parts is None or parts.kernels is None:
         return 0.0
     model = parts.kernels.get("forward", 0.0) + parts.kernels.get("backward", 0.0)
     rows, _, length = fact.detail.partition(" x ")
     sides = {int(length), int(rows) * int(length)} if length else set()
-    work = [one for one in traced.work if one.phase in ("forward", "backward")]
-    other = [one for one in work if sides and sides.isdisjoint(chain(*shapes_of(one)))]
-    part = 1 - sum(one.kernel_ns for one in other) / max(1.0, sum(one.kernel_ns for one in work))
+    work = [(one.kernel_ns, {*chain(*shapes_of(one))}) for one in traced.work if one.phase in MODEL]
+    others = sum(ns for ns, shapes in work if sides and not sides & shapes)
+    part = 1 - others / max(1.0, sum(ns for ns, _ in work))
     return model * part * max(0.0, fact.value - STILL_PADDED)
 
 
