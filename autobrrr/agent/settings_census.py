@@ -78,7 +78,9 @@ class SettingsCensus:
         compiled = list(getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ()))
         with unseen(), self._loop.torch.no_grad():
             found = self._known | dict(_weights(self._loop)) | _recompiles(compiled)
-            found |= _graph_breaks(compiled) | _swapped()
+            found |= _graph_breaks(compiled)
+        out, held = (figure(Path("/proc/self/status"), name) or 0 for name in ("VmSwap", "VmRSS"))
+        found |= {"swap": (out / (out + held), "")} if out else {}  # of the process's memory
         lines = _setting_lines(self._loop) if found else {}
         return {
             "facts": [
@@ -238,13 +240,6 @@ def _graph_breaks(log: list[Any]) -> dict[str, Value]:
     place, reason = next(iter(found.items()))
     more = f"; and at {len(found) - 1} more" if len(found) > 1 else ""
     return {"graph_breaks": (1.0, f"{place}{f' ({reason})' if reason else ''}{more}")}
-
-
-def _swapped() -> dict[str, Value]:
-    """The share of the process's memory that is swapped out."""
-    status = Path("/proc/self/status")
-    out, held = figure(status, "VmSwap") or 0, figure(status, "VmRSS") or 0
-    return {"swap": (out / (out + held), "")} if out else {}
 
 
 def _setting_lines(loop: TrainLoop) -> dict[str, str]:

@@ -84,9 +84,10 @@ def _of_padding(measured: Measurements, fact: SettingFact) -> float:
     rows, _, length = fact.detail.partition(" x ")
     sides = {int(length), int(rows) * int(length)} if length else set()
     work = [(one.kernel_ns, {*chain(*shapes_of(one))}) for one in traced.work if one.phase in MODEL]
-    others = sum(ns for ns, shapes in work if sides and not sides & shapes)
-    part = 1 - others / max(1.0, sum(ns for ns, _ in work))
-    return model * part * max(0.0, fact.value - STILL_PADDED)
+    on_it = (
+        sum(ns for ns, shapes in work if sides & shapes) / sum(ns for ns, _ in work) if sides and work else 1
+    )
+    return model * on_it * max(0.0, fact.value - STILL_PADDED)
 
 
 def _half_of_backward(measured: Measurements, fact: SettingFact) -> float | None:

@@ -112,7 +112,7 @@ def _period(measured: Measurements) -> Trend | None:
     long = np.flatnonzero(took > thresholds.PERIODIC_TIMES * usual)
     gaps = np.diff(long)
     every = int(np.median(gaps)) if len(gaps) else 0
-    # One period, or several with long steps that were left out between them.
+    # Long steps between them may have been left out.
     if len(gaps) < thresholds.PERIODS or every < 2 or np.mean(gaps % every == 0) < thresholds.REGULAR_AT:
         return None
     return Trend(what="step", kind="periodic", every=every, first=usual, last=float(np.median(took[long])))
