@@ -34,10 +34,8 @@ DEFAULT_S = 8.3  # with what attaching and leaving take, an answer within 10 s
 UNKNOWN_S = 13.0  # the same while nothing is known to limit the step
 DEFAULT_STEPS = 30
 ANSWER_S = 20.0  # however long a step is
-REPLAY_S, PROMISING = (
-    7.0,
-    1.1,
-)  # a sure verdict waits so long for its advice from a replay; a gain that will do
+REPLAY_S = 7.0  # a sure verdict is kept for so long: a replay may bring its advice,
+PROMISING = 1.1  # ... but for an edit, or a gain of so much
 FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
 NO_STEP_NS = 12_000_000_000  # without one step: the main thread's stack has been sampled by then
 WINDOW_S = 30.0  # a profiler window that is on is waited for so long
