@@ -64,7 +64,7 @@ class Service:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
         session.say = tuning.push = self.push
         self._unowned_until_ns: int | None = None
-        self._stays = True  # until it is detached, whoever uses it
+        self._stays: bool | ClientConnection = True  # until it is detached, whoever uses it; who said so
         self.clients: list[ClientConnection] = []
         self.metrics: str | None = None  # where figures can be fetched
 
@@ -143,7 +143,7 @@ class Service:
         """Whether the session goes on without this client: others own it or listen, or it was to stay."""
         others = (client for client in self.clients if client is not leaving)
         used = any(one.owner or one.every_ns is not None for one in others)
-        return self._stays or self._unowned_until_ns is not None or used
+        return bool(self._stays) or self._unowned_until_ns is not None or used
 
     def push(self, told: Event, also: Iterable[ClientConnection] = ()) -> None:
         """An event for all subscribers."""
@@ -197,7 +197,11 @@ class Service:
             case Subscribe(every_ms=every_ms):
                 client.every_ns = None if every_ms is None else max(FASTEST_NS, every_ms * 1_000_000)
             case OwnSession(owned=owned):
-                client.owner, self._stays = owned, not owned
+                client.owner = owned
+                if not owned:
+                    self._stays = self._stays or client
+                elif self._stays is client:  # nobody else's word is taken back
+                    self._stays = False
                 self._unowned_until_ns = None
             case EndSession(keep=keep, if_unused=if_unused):
                 if if_unused:

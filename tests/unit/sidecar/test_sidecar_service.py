@@ -223,6 +223,17 @@ def test_a_client_that_owns_a_session_may_let_it_stay(office: Office, guest: Gue
     assert ("detach" in office.agent.asked) is owned
 
 
+@pytest.mark.parametrize("who", ["itself", "another"])
+def test_a_session_that_is_to_stay_ends_only_for_who_said_so(office: Office, guest: Guest, who: str) -> None:
+    office.service.expect_owner()
+    guest.ask("own", owned=False)
+    other = guest if who == "itself" else Guest(office)
+    other.ask("own")
+    other.hang_up()
+    guest.hang_up()
+    assert ("detach" in office.agent.asked) is (who == "itself")
+
+
 @pytest.mark.parametrize("wanted_by", [None, "subscribe", "tune", "own"])
 @pytest.mark.parametrize("how", ["leaves", "is killed"])
 def test_a_session_goes_on_where_others_want_it_when_who_started_it_is_through(
