@@ -27,7 +27,7 @@ from .measure.collective_waits import CollectiveTask
 from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask, why_no_window
 from .measure.recorded_graphs import RecordedGraphs
-from .measure.step_recorder import OBSERVER
+from .measure.step_recorder import remove_observer
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_switching import RankSwitching, refuse_sharded
@@ -103,7 +103,7 @@ class AgentSession:
             self._pages.release()  # `busy` is off and the door closed: nothing writes any more
             if self._ranks is not None:
                 self._ranks.close()
-            OBSERVER.remove(self._torch)
+            remove_observer(self._torch)
 
     def _forked(self) -> None:
         """In a forked child: nothing of ours is left there."""

@@ -33,28 +33,15 @@ LEAVE_S = 0.5  # an operator takes some us to leave the observer, and is off its
 Sent = tuple[dict[str, object], int | None]
 
 
-class Observer:
-    """Torch's, of which a process has one."""
+_OFF_S: list[float] = []  # since when torch's observer is off, while it is there: a process has one
 
-    def __init__(self) -> None:
-        self._off_s: float | None = None  # since when, while it is there
 
-    def switch_off(self, torch: ModuleType) -> None:
-        """It sees nothing from now on, and is there."""
+def remove_observer(torch: ModuleType) -> None:
+    """Remove what was switched off, as soon as it may be; its file is whole then."""
+    if _OFF_S:
+        time.sleep(max(0.0, _OFF_S.pop() + LEAVE_S - time.monotonic()))
         with quiet(torch, RECORDER):
-            torch._C._profiler._disable_execution_trace_observer()
-        self._off_s = time.monotonic()
-
-    def remove(self, torch: ModuleType) -> None:
-        """Remove it, as soon as it may be; its file is whole then."""
-        if self._off_s is not None:
-            time.sleep(max(0.0, self._off_s + LEAVE_S - time.monotonic()))
-            self._off_s = None
-            with quiet(torch, RECORDER):
-                torch._C._profiler._remove_execution_trace_observer()
-
-
-OBSERVER = Observer()
+            torch._C._profiler._remove_execution_trace_observer()
 
 
 class StepRecorder:
@@ -69,7 +56,7 @@ class StepRecorder:
         """Switch the observer on and show it what belongs to the model and the optimizers; what ends it."""
         inside, loop, torch = self._torch._C._profiler, self._loop, self._torch
         self.remove()
-        OBSERVER.remove(torch)
+        remove_observer(torch)
         self._record = os.memfd_create("autobrrr-record", os.MFD_CLOEXEC)
         with quiet(torch, RECORDER):
             if not inside._add_execution_trace_observer(f"/proc/self/fd/{self._record}"):
@@ -77,7 +64,9 @@ class StepRecorder:
             inside._enable_execution_trace_observer()
 
         def end() -> bool:
-            OBSERVER.switch_off(torch)
+            with quiet(torch, RECORDER):
+                inside._disable_execution_trace_observer()
+            _OFF_S.append(time.monotonic())
             return True
 
         marked = torch.autograd.profiler.record_function
@@ -106,7 +95,7 @@ class StepRecorder:
             if record is None:
                 return abstained("recorded", "no step was recorded"), None
             try:
-                OBSERVER.remove(self._torch)
+                remove_observer(self._torch)
                 with open(record, "r+b", closefd=False) as file:
                     trace = file.read(MOST_BYTES + 1)
                     if len(trace) <= MOST_BYTES:

@@ -77,21 +77,21 @@ import os, threading, time, torch
 from autobrrr.agent.measure import step_recorder
 torch.set_num_threads(1)
 step_recorder.LEAVE_S = 0.1
-x, over = torch.ones(4), threading.Event()
+inside, x, over = torch._C._profiler, torch.ones(4), threading.Event()
 
 def works():
     while not over.is_set(): x + 1
 
 threads = [threading.Thread(target=works) for _ in range(4)]
 for each in threads: each.start()
-inside, observer = torch._C._profiler, step_recorder.OBSERVER
 for _ in range(40):  # of removals at once, every twentieth has ended the process
     record = os.memfd_create("record")
     assert inside._add_execution_trace_observer(f"/proc/self/fd/{record}")
     inside._enable_execution_trace_observer()
     time.sleep(0.02)
-    observer.switch_off(torch)
-    observer.remove(torch)
+    inside._disable_execution_trace_observer()
+    step_recorder._OFF_S.append(time.monotonic())
+    step_recorder.remove_observer(torch)
     assert os.pread(record, 1 << 20, max(0, os.fstat(record).st_size - 99)).rstrip().endswith(b"}")
     os.close(record)
 over.set()

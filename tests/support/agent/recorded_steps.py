@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autobrrr.agent.measure.step_recorder import OBSERVER
+from autobrrr.agent.measure.step_recorder import remove_observer
 from autobrrr.agent.wire.recording import STATE, WEIGHTS
 
 
@@ -19,7 +19,7 @@ def recorded(
     for _ in range(2):
         step()
     path = folder / "trace.json"
-    OBSERVER.remove(torch)  # of a test before, whose step was recorded here
+    remove_observer(torch)  # of a test before, whose step was recorded here
     observer = torch.profiler.ExecutionTraceObserver()
     observer.register_callback(str(path))
     observer.start()
