@@ -44,9 +44,12 @@ CALLS = {  # names whose call at a line says what it does there
     "tensor": "makes tensors",
     "LongTensor": "makes tensors",
     "FloatTensor": "makes tensors",
+    "array": "makes arrays",
+    "asarray": "makes arrays",
 }
+READS_LISTS = ("makes tensors", "makes arrays")
 ANYWHERE = ("iloc", "loc", "iterrows")  # in the function: what is picked is worked on in its other lines
-NO_LOOPS = COPIES | {name for name, what in CALLS.items() if what not in ("makes tensors", "guards")}
+NO_LOOPS = COPIES | {name for name, what in CALLS.items() if what not in (*READS_LISTS, "guards")}
 MOSTLY = 2 / 3  # of the looks at its line
 EACH_ALONE = frozenset({"step", "grad", "zero_grad"})  # what each loss's own gradients are for
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
@@ -195,7 +198,8 @@ def sites_on(
         read = taken.get(code) or taken.setdefault(code, Code(code))
         for what, where, inside in dict.fromkeys(_sites(read, offset)):
             line, loop = (code, _line(code, offset)), read.around(offset) or read.whole
-            few = {"makes tensors": in_c, "loops": no_module, "updates": no_module}.get(what, lines)[line]
+            own = {**dict.fromkeys(READS_LISTS, in_c), "loops": no_module, "updates": no_module}
+            few = own.get(what, lines)[line]
             if what == "loops" and any(code is at[0] and loop.holds(at[1]) for at in trains):
                 continue
             apart = what == "loops" and read.takes_apart(offset)

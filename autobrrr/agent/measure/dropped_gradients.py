@@ -7,6 +7,7 @@ gradient is known by its address, so none is kept alive. One zeroed in place may
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import chain, islice
 from typing import Any
 
@@ -16,7 +17,8 @@ from ..live_torch.live_job import Job
 from .code_sites import CallSite
 
 MOST_OPTIMIZERS, MOST_WEIGHTS = 16, 64
-Look = tuple[int, int, int]  # the parameter's version, its gradient's address and version; 0, 0 without one
+Look = tuple[int, int, int, int]  # a parameter's version, its gradient's address and version or 0, its id
+Waste = tuple[str, CallSite]  # what kind of, and the line
 
 
 class DroppedGradients:
@@ -25,8 +27,8 @@ class DroppedGradients:
     def __init__(self, job: Job) -> None:
         self._job = job
         # By optimizer: as the last run left it, and the runs in vain since its step, as it seems.
-        self._kept: dict[int, tuple[Look, list[tuple[CallSite, int]]]] = {}
-        self.spent_ns: dict[CallSite, list[int]] = {}  # by line: its runs
+        self._kept: dict[int, tuple[Look, list[tuple[Waste, int]]]] = {}
+        self.spent_ns: dict[Waste, list[int]] = {}  # its runs
 
     def before(self) -> dict[int, Look]:
         """The engine is about to run."""
@@ -39,14 +41,16 @@ class DroppedGradients:
                 in_vain.clear()
         return looks
 
-    def after(self, before: dict[int, Look], at: CallSite, took_ns: int) -> None:
-        """It has run for this line, for so long."""
+    def after(self, before: dict[int, Look], at: CallSite, took_ns: int, beyond: Collection[int]) -> None:
+        """It has run for this line, for so long; `beyond`: ids of weights whose network feeds another one."""
         for key, look in self._look().items():
-            was = before.get(key, (0, 0, 0))
+            was = before.get(key, (0, 0, 0, 0))
             if look[1] and look != was:
                 made, in_vain = self._kept.get(key, (look, []))
                 if in_vain or (made[1] == was[1] != 0 and made[0] != was[0]):
-                    in_vain.append((at, took_ns))
+                    in_vain.append(
+                        (("goes too far" if look[3] in beyond else "drops gradients", at), took_ns)
+                    )
                 self._kept[key] = look, in_vain
 
     def _look(self) -> dict[int, Look]:
@@ -57,5 +61,6 @@ class DroppedGradients:
                 weights = list(islice(chain.from_iterable(each["params"] for each in groups), MOST_WEIGHTS))
                 weight = next((each for each in weights if each.grad is not None), weights[0])
                 grad = weight.grad
-                found[id(one)] = weight._version, *((0, 0) if grad is None else (grad._cdata, grad._version))
+                made = (0, 0) if grad is None else (grad._cdata, grad._version)
+                found[id(one)] = weight._version, *made, id(weight)
         return found

@@ -31,6 +31,7 @@ MOST_NODES = 1000  # from what a call returns to where its graph begins, 1.5 us 
 RECENT = 8  # steps whose graphs the loop's variables may hold
 FEWEST = 4  # of a kind, for it to be told
 FEWEST_RUNS = 3  # whose gradients were dropped
+OUTPUT = f"{__name__}.output"  # in the metadata of nodes
 Marks = list["weakref.ref[set[object]]"]
 
 
@@ -48,6 +49,8 @@ class RecordedGraphs:
         self._calls_ns: Counter[tuple[str, UserStack]] = Counter()  # of a kind
         self._dropped = DroppedGradients(loop.job)
         self._runs: list[tuple[dict[int, Look], UserStack, int]] = []  # that have not ended: one in another
+        self._weights = dict[int, set[int]]()  # by root: what it trains
+        self._fed = set[int]()  # roots whose output another one was given, since the engine ran
         self._twins, self._twins_at = set[int](), dict[CallSite, set[int]]()
 
     @contextmanager
@@ -58,7 +61,11 @@ class RecordedGraphs:
         # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.
         engine = loop.torch.autograd if roots else None
         patches = patched(engine, "_engine_run_backward", around(self._engine_runs, self._engine_ran))
-        self._twins = _twins(roots, {id(one) for one in loop.job.updated} if roots else set())
+        updated, kinds = {id(one) for one in loop.job.updated} if roots else set(), dict[object, list[int]]()
+        for root in roots:
+            kind, self._weights[id(root)] = _trained(root, updated)
+            kinds.setdefault(kind if self._weights[id(root)] else id(root), []).append(id(root))
+        self._twins = {one for same in kinds.values() if len(same) >= FEWEST for one in same}
         self._began_ns = perf_counter_ns()
         watches = [watch(root, self._enters, self._returned) for root in roots if patches]
         try:
@@ -76,9 +83,9 @@ class RecordedGraphs:
             # Not a function that trains, too, but who calls it and does not.
             for at in [at for at in stack if at not in self._trains][:1]:
                 found[what, named(*at)] += round(ns / each_ns)
-        for at, runs_ns in list(self._dropped.spent_ns.items()):
+        for (what, at), runs_ns in list(self._dropped.spent_ns.items()):
             if len(runs_ns) >= FEWEST_RUNS:
-                found["drops gradients", named(*at)] += round(sum(runs_ns) / each_ns)
+                found[what, named(*at)] += round(sum(runs_ns) / each_ns)
         found.update({("twins", named(*at)): len(nets) for at, nets in list(self._twins_at.items())})
         last = self._loop.hot.steps - RECENT
         used = list(self._used.items())
@@ -103,7 +110,7 @@ class RecordedGraphs:
         with self._ours:
             looked = loop.hot.live and self._spent_ns < MOST_NS
             graded = loop.torch.is_grad_enabled()
-            marks = _marked(result) if looked and graded else []
+            marks = _marked(result, id(module), self._fed) if looked and graded else []
             if marks is None:
                 self._spent_ns = MOST_NS  # the next call's graph is no less deep
             until_ns = perf_counter_ns()
@@ -145,7 +152,9 @@ class RecordedGraphs:
         with self._ours:
             before, path, run_ns = self._runs.pop()
             if before and path:
-                self._dropped.after(before, path[0], ended_ns - run_ns)
+                beyond = set().union(*(self._weights.get(root, ()) for root in self._fed))
+                self._dropped.after(before, path[0], ended_ns - run_ns, beyond)
+            self._fed.clear()
             self._gave(thread_time_ns() - began_ns)
 
     def _gave(self, spent_ns: int) -> None:
@@ -153,16 +162,22 @@ class RecordedGraphs:
         self._loop.measuring.posted_ns += spent_ns
 
 
-def _marked(result: object) -> Marks | None:
-    """A mark in the first node of each graph; None if it is too deep, or this torch does not show it."""
+def _marked(result: object, root: int, fed: set[int]) -> Marks | None:
+    """A mark in the first node of each graph; None if it is too deep, or this torch does not show it.
+
+    The last node names its root; `fed` gets the other roots whose last nodes are on the way.
+    """
     found, seen = Marks(), set[object]()
     with unseen(), ANY:
         for tensor in arrays(result):
             node: Any = getattr(tensor, "grad_fn", None)
+            if node is not None:
+                node.metadata.setdefault(OUTPUT, root)
             while node is not None and node not in seen:
                 seen.add(node)
                 if len(seen) > MOST_NODES:
                     return None
+                fed.update({node.metadata.get(OUTPUT, root)} - {root})
                 below = (one for one, _ in node.next_functions if one is not None and one.next_functions)
                 deeper = next(below, None)
                 if deeper is None:
@@ -172,15 +187,12 @@ def _marked(result: object) -> Marks | None:
     return None
 
 
-def _twins(roots: list[object], updated: set[int]) -> set[int]:
-    """Trained roots of one class whose weights have the same shapes, where there are several."""
-    kinds: dict[object, list[int]] = {}
+def _trained(root: object, updated: set[int]) -> tuple[object, set[int]]:
+    """Its class with its weights' shapes, and the ids of those that are updated."""
+    parts: list[Any] = [root]
     with unseen(), ANY:
-        for root in roots:
-            parts: list[Any] = [root]
-            for part in parts:
-                parts += [one for one in part._modules.values() if one is not None]
-            weights = [one for part in parts for one in part._parameters.values() if one is not None]
-            if any(id(one) in updated for one in weights):
-                kinds.setdefault((type(root), *(one.shape for one in weights)), []).append(id(root))
-    return {one for same in kinds.values() if len(same) >= FEWEST for one in same}
+        for part in parts:
+            parts += [one for one in part._modules.values() if one is not None]
+        weights = [one for part in parts for one in part._parameters.values() if one is not None]
+        return (type(root), *(one.shape for one in weights)), {id(one) for one in weights} & updated
+    return None, set()

@@ -30,19 +30,19 @@ from autobrrr.diagnosis.ledger import (
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.roofs import op_stem, shapes_of
-from autobrrr.diagnosis.models.sampled_frames import sites
+from autobrrr.diagnosis.models.sampled_frames import placed, sites
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts, step_shares
 from autobrrr.diagnosis.models.trends import evaluation_share, work_grows
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
 from autobrrr.diagnosis.signals.busy_machine import busy_machine
 from autobrrr.diagnosis.signals.uneven_steps import uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
-from autobrrr.records import Advice, CodeSite, OpWork
+from autobrrr.records import Advice, CodeSite, OpWork, Where
 
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
 KEPT, UNUSED, PLAIN = "kept graphs", "unused graphs", "without gradients"
-CALLED, DROPS, TWINS = "calls the model", "drops gradients", "twins"
+CALLED, TWINS, DROPS = "calls the model", "twins", ("goes too far", "drops gradients")
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
@@ -56,7 +56,14 @@ LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
 MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
 PRODUCTS, LARGE_GRAPH, NARROW = ("mm", "addmm"), 1000, 4  # nodes; times the width of what they have
 SUMS = ("sum", "mean", "norm", "linalg_vector_norm")  # of a large tensor: else no product does the same
-ITSELF = ("makes tensors", "validates", "prints", "parametrizes", "deep copies")  # nothing around it
+ITSELF = (
+    "makes tensors",
+    "makes arrays",
+    "validates",
+    "prints",
+    "parametrizes",
+    "deep copies",
+)  # nothing around it
 
 
 def ledger_edits(measured: Measurements) -> list[Advice]:
@@ -79,6 +86,13 @@ def costly_line(measured: Measurements, what: str) -> Found:
             own = sum(other.samples for other, at in found if at == row) / looks  # of the function's lines
             return site.where, min(row.share, own) if what in ITSELF else row.share
     return None
+
+
+def _makes_arrays(measured: Measurements) -> Found:
+    """Not where items are made: what an array is made of there is an image or a text."""
+    found = costly_line(measured, "makes arrays")
+    row = where_of(measured, found[0]) if found is not None else None
+    return found if row is not None and row.phase == "other" else None
 
 
 def _loading(measured: Measurements, *kinds: str) -> Found:
@@ -120,14 +134,22 @@ def _unknown(measured: Measurements, does: str) -> Found:
     kinds = (does, EITHER) if does == OPERATORS and not measured.on_device else (does,)
     row = next((row for row in wheres(measured) if row.phase == "other" and row.does in kinds), None)
     known = {*rows_beside(__file__)} - {LOOPS, KEPT, "validates"}  # checks are never all that a line does
-    places = [site.where for site in sites(measured, *known)]
-    places += [one[0] for one in (_loops(measured), _evaluates(measured)) if one is not None]
-    if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:
+    lines = (*(costly_line(measured, what) for what in known), _evaluates(measured))
+    told = [where_of(measured, line[0]) for line in lines if line is not None]
+    if row is None or row in told or _in_loop(row, _loops(measured)) or _grows(measured):
         return None
     parts = step_parts(measured)  # by the clock the loss is part of forward, and no step can do without it
     less = parts is not None and parts.phase.get("other", 1.0) < thresholds.NAMED_AT * row.share
     seen = (uneven_steps(measured).value or 0.0) < thresholds.NAMED_AT  # by the clock: long steps are few
     return None if does != SLEEPS and less and seen else (row.place, row.share)
+
+
+def _in_loop(row: Where, loop: Found) -> bool:
+    """Whether it is a line of this loop: one below its first, with no more of the looks."""
+    if loop is None:
+        return False
+    file, line, function = placed(loop[0])
+    return (row.file, row.function) == (file, function) and row.line >= line and row.share <= loop[1]
 
 
 def _own_optimizer(measured: Measurements) -> Found:
@@ -169,9 +191,11 @@ def _loop(measured: Measurements, site: CodeSite) -> tuple[str, float, bool] | N
         return None  # each may be another layer
     ran = max(LEAST_RUN, 1 - (busy_machine(measured).value or 0.0))  # else it waited for a CPU
     dispatch = operators * (cost_ns or LEAST_DISPATCH_NS) / (parts.step_ns * ran)
+    straight = EACH_AGAIN * tensors / max(operators, 1.0) * dispatch  # at most, of all that no loop calls
     if site.what != LOOPS:  # most of its time is within layers, which have operators like all others
         dispatch, elsewhere = dispatch * share / (share + elsewhere), 0.0
-    if operators < MANY_OPERATORS or dispatch - DISPATCHED * elsewhere < thresholds.EXCLUDED_AT * share:
+    rest = min(DISPATCHED * elsewhere, straight)
+    if operators < MANY_OPERATORS or dispatch - rest < thresholds.EXCLUDED_AT * share:
         return None
     goes_back = "forward" in phases and NO_GRADIENT * by_phase.get("backward", operators) >= operators
     forward = sum(parts.phase.get(name, 0.0) for name in phases) if goes_back else 0.0
@@ -296,6 +320,7 @@ def _recording(measured: Measurements, what: str) -> Found:
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     **{what: partial(_loops, back=what == LOOPS) for what in (LOOPS, "plain loops")},
     CALLED: _called_often,
+    "makes arrays": _makes_arrays,
     REPEATED: _repeated,
     "spreads out": _spread_out,
     "dense graph": _dense_graph,
@@ -314,5 +339,5 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},
-    **{what: partial(_recording, what=what) for what in (UNUSED, DROPS)},
+    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS)},
 }

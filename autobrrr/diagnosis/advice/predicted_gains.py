@@ -146,8 +146,8 @@ def _kind(optimizer: str, state_bytes: int | None) -> str | None:
 def _workers(measured: Measurements, parts: StepParts) -> float | None:
     """Loading spread over all CPUs, down to what the rest of a step takes, or all of the work on all CPUs.
 
-    On one CPU workers take from training what they give, but for time in which loading waits for others. How
-    many of those waits may go on beside each other is for what they wait for to say.
+    Each thread of a kernel is work. On one CPU workers take from training what they give, but for time in
+    which loading waits for others. How many of those waits may go on at once, what they wait for has to say.
     """
     anatomy, cores = measured.anatomy, measured.cores
     wait = parts.phase.get("data_wait")
@@ -161,7 +161,11 @@ def _workers(measured: Measurements, parts: StepParts) -> float | None:
     loading = wait if now == 0 else float(now)
     if now >= cores or workers_keep_up(measured):
         return 1.0
-    return _factor(1.0, 1.0 - max(rest, (loading + rest) / (cores * ALL_BUSY)))
+    shared = (
+        0 if measured.on_device or measured.facts is None else min(cores, measured.facts.threads or 1) - 1
+    )
+    kernels = sum((parts.kernels or {}).values())
+    return _factor(1.0, 1.0 - max(rest, (loading + rest + shared * kernels) / (cores * ALL_BUSY)))
 
 
 def _larger_batch(measured: Measurements) -> float | None:

@@ -208,6 +208,15 @@ def trains_both(job: Trained) -> None:
         job.optimizers[own].step()
 
 
+def has_two_critics(job: Trained) -> None:
+    """The first loss need not go through the generator; the second has to go through both critics."""
+    fake = job.model(X)
+    for own, loss in ((1, lambda: job.other(fake)), (0, lambda: job.other(fake) + job.members[0](fake))):
+        job.optimizers[own].zero_grad()
+        loss().mean().backward(retain_graph=True)
+        job.optimizers[own].step()
+
+
 def skips_update(job: Trained) -> None:
     """As a GradScaler does where gradients overflow."""
     for n in range(4):
@@ -287,13 +296,17 @@ def test_calls_outside_training_that_record_gradients_are_told(step: Step, where
 
 
 def test_gradients_of_another_optimizer_that_are_dropped_are_told() -> None:
-    assert told(trains_critic)["drops gradients"][1] == "trains_critic"
     assert told(trains_both)["drops gradients"][1] == "trains_both"
+    assert told(has_two_critics).keys() == {"goes too far", "drops gradients"}
+    both = told(
+        trains_critic
+    )  # the critic's loss need not go through the generator, but the generator's has to
+    assert [both[what][1] for what in ("goes too far", "drops gradients")] == ["trains_critic"] * 2
 
 
 def test_gradients_that_an_optimizer_uses_or_skips_are_no_waste() -> None:
     for step in (accumulates, skips_update, shares_backward, takes_turns):
-        assert "drops gradients" not in told(step)
+        assert not told(step).keys() & {"drops gradients", "goes too far"}
 
 
 def test_trained_networks_of_one_shape_are_told_where_none_needs_another() -> None:

@@ -111,7 +111,11 @@ def test_a_job_that_its_quota_stops_is_told_so() -> None:
 
 @pytest.mark.parametrize(
     ("what", "edit", "removed"),
-    [("unused graphs", "edit.no_grad", 0.1), ("drops gradients", "edit.detach_input", 0.3)],
+    [
+        ("unused graphs", "edit.no_grad", 0.1),
+        ("goes too far", "edit.detach_input", 0.5),
+        ("drops gradients", "edit.freeze_meanwhile", 0.15),
+    ],
 )
 def test_calls_for_nothing_have_their_part_of_the_looks(what: str, edit: str, removed: float) -> None:
     stacks = frames(host=60, model=90, code=[CodeSite(what=what, where="train.py:9 test", samples=75)])
@@ -154,6 +158,7 @@ def test_cudnn_is_no_matter_where_nothing_convolves() -> None:
         ("guards", "edit.one_check", 0.9, 55, 0.4),
         # Only what the call takes itself.
         ("makes tensors", "edit.stack_first", 0.75, 30, 0.2),
+        ("makes arrays", "edit.keep_array", 0.75, 30, 0.2),
         ("validates", "edit.validate_args", 0.9, 30, 0.2),
         ("prints", "edit.print_less", 0.9, 30, 0.2),
         ("deep copies", "edit.copy_less", 0.9, 30, 0.2),
@@ -207,6 +212,36 @@ def test_a_loop_has_operators_its_phase_could_not_hold(operators: float, delay: 
     assert found.expected == pytest.approx(
         1 / (1 - (0.5 if edit == "edit.vectorize" else 0.9) * 0.4), rel=0.01
     )
+
+
+@pytest.mark.parametrize(("tensors", "told"), [(20, True), (400, False)])
+def test_a_loss_in_a_loop_is_told_beside_a_model_of_few_layers(tensors: int, told: bool) -> None:
+    shares = {"data_wait": 0.0, "forward": 0.35, "backward": 0.5, "optimizer": 0.05, "other": 0.1}
+    counts = {"forward": 3000.0, "other": 40.0, "backward": 6000.0}
+    trace = traced(200 * MS, shares, kernels=0.6, op_cost_ns=6_000, operations_by_phase=counts)
+    code = [CodeSite(what="loops", where="train.py:77 log_metrics", samples=24)]
+    job = measured(200 * MS, shares, trace=trace, stacks=frames(host=24, model=176, code=code))
+    job = dataclasses.replace(job, anatomy=diagnosis.anatomy(tensors=tensors))
+    assert ("edit.vectorize" in advised(job)) == told
+
+
+def test_a_line_inside_a_loop_has_the_edit_of_the_loop_alone() -> None:
+    shares = {"data_wait": 0.0, "forward": 0.1, "backward": 0.2, "optimizer": 0.1, "other": 0.6}
+    trace = traced(8 * MS, shares, kernels=0.1, operations_by_phase={"other": 1500.0, "backward": 100.0})
+    places = [
+        FrameCount(where=f"train.py:{line} main", phase=phase, in_loader=False, samples=samples)
+        for line, phase, samples in (
+            (30, "forward", 20),
+            (31, "backward", 20),
+            (40, "other", 6),
+            (41, "other", 54),
+        )
+    ]
+    code = [CodeSite(what="loops", where="train.py:40 main", samples=60)]
+    job = measured(8 * MS, shares, trace=trace, stacks=FrameSamples(samples=100, places=places, code=code))
+    assert {"edit.vectorize", "edit.less_often"} & advised(job).keys() == {"edit.vectorize"}
+    no_loop = msgspec.structs.replace(job.frames, code=[])
+    assert "edit.less_often" in advised(dataclasses.replace(job, frames=no_loop))
 
 
 def advised(job: Measurements) -> dict[str, float | None]:
@@ -415,6 +450,8 @@ def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_
     stacks = frames(host=60, model=90, code=known)
     advice = judge(between_phases(stacks)).verdict.advice
     assert "edit.less_often" not in {one.remedy for one in advice}
+    little = [CodeSite(what="saves", where="train.py:79 log_metrics", samples=2)]
+    assert "edit.less_often" in advised(between_phases(frames(host=60, model=90, code=little)))
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.72, 1), (0.2, 0)])
