@@ -33,6 +33,7 @@ IN_PLACE = frozenset({"add_", "sub_", "mul_", "addcdiv_", "addcmul_", "lerp_", "
 OVER_TENSORS = frozenset({"parameters", "named_parameters", "state_dict"})
 CALLS = {  # names whose call at a line says what it does there
     "collect": "collects",
+    "empty_cache": "empties cache",
     "save": "saves",
     "deepcopy": "deep copies",
     "iloc": "picks rows",

@@ -87,7 +87,8 @@ class StackLook(NamedTuple):
     place: Place
     path: UserStack
     inner: CodeType  # the innermost frame's, whosever it is
-    serves: str = ""  # what a library that it called serves
+    serves: str = ""  # what a library that it called, or that called it, serves
+    served: str = ""  # the line
     flat: int = 0  # of the path, frames that called no module
 
 
@@ -171,7 +172,7 @@ def sample(
     counted: dict[Place, Counter[str]] = {}
     for place, counts in taken:
         counted.setdefault(place, Counter()).update(dict(zip(COUNTS, counts, strict=True)))
-    for (place, path, inner, what, calls_none), count in seen.items():
+    for (place, path, inner, what, served, calls_none), count in seen.items():
         fed = place.phase == "other" and not feeds.isdisjoint(code for code, _ in path)
         counted[place]["in_feed"] += count * fed
         counted[place]["in_between"] += count * in_library(path, inner, loop_sites, foreign)
@@ -179,7 +180,7 @@ def sample(
         innermost.update({at: count for at in path[:1] if at[0] is inner})
         flat.update(dict.fromkeys(path[:calls_none], count))
         if what:
-            serves[what, place.where] += count
+            serves[what, served] += count
     most = sorted(counted.items(), key=lambda item: -item[1]["samples"])[:MOST_PLACES]
     return {
         "samples": len(taken),
@@ -254,7 +255,7 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
     frame: FrameType | None = inner
     path: list[CallSite] = []
     shown: CallSite | None = None
-    phase, does, serves, flat = "other", "", "", 0
+    phase, does, serves, flat, again = "other", "", "", 0, 0
     in_loader = in_collective = in_closure = False
     for _ in range(DEEPEST):
         if frame is None:
@@ -284,11 +285,15 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
             in_closure = in_closure or (shown is not None and name == "step" and "/torch/optim/" in file)
             if phase == "optimizer" and in_closure:
                 phase = "other"  # the optimizer has called the user's code
+        elif phase == "forward" and not again and _phase(name, file) == "backward":
+            again = len(path)  # a checkpoint computes what backward needs
         frame = frame.f_back
     phase = "forward" if phase == "compiled" else phase  # of a function: no module is called
     where = named(*(shown or (inner.f_code, inner.f_lasti)))
     place = Place(where, phase, in_loader, in_collective, does, shown is not None)
-    return StackLook(place, tuple(path), inner.f_code, serves, flat)
+    if again:
+        return StackLook(place, tuple(path), inner.f_code, "recomputes", named(*path[again - 1]), flat)
+    return StackLook(place, tuple(path), inner.f_code, serves, where, flat)
 
 
 def _loading(frame: FrameType) -> str:

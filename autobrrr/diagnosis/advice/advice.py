@@ -17,7 +17,7 @@ from autobrrr.diagnosis.advice import remedy_fit
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.job_settings import costly_settings
 from autobrrr.diagnosis.advice.ledger_edits import ledger_edits
-from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, predicted_gain
+from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, more_threads, predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
@@ -85,6 +85,9 @@ def treated_regimes(verdict: Verdict) -> frozenset[str]:
 
 
 def _interval(name: str, measured: Measurements) -> list[float] | None:
+    more = more_threads(measured) if name == "threads.intra_op" else None
+    if more is not None:
+        return [1.0, round(1 / (1 - more[1]), 3)]  # large kernels may wait for memory, not for a CPU
     parts = step_parts(measured) if name == "compile.default" else None
     compiled = None if parts is None else compiled_gain(measured, parts)
     return None if compiled is None else [round(end, 3) for end in compiled.interval]

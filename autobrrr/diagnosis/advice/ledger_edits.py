@@ -339,5 +339,5 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},
-    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS)},
+    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS, "recomputes")},
 }

@@ -20,7 +20,7 @@ from autobrrr.diagnosis.models.sampled_frames import standing_at_least
 from autobrrr.diagnosis.models.shares import StepParts, step_parts, worth_freezing
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.models.window_parts import window_parts
-from autobrrr.diagnosis.robust_stats import positive
+from autobrrr.diagnosis.robust_stats import median, positive
 from autobrrr.diagnosis.signals.page_faults import fault_share
 from autobrrr.diagnosis.signals.worker_signals import loading_sleeps, workers_keep_up
 
@@ -52,6 +52,7 @@ COSTS = {
         "plain SGD": OptimizerCost(base=7, each_tensor=0.4, kernels=1.0),
     },
 }
+SCALES = 0.6  # of what threads save at best; five scripts with a second thread ran 1.09x to 1.77x as fast
 ALL_BUSY = 0.8  # of its speed alone each CPU keeps: nine loaders on two CPUs, the median
 MARKS = {
     "optimizer.fused": ("_fused_",),
@@ -68,7 +69,8 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
     starting = loading_parts(measured).get(WORKER_START)
     share = 0.0 if starting is None else starting.share
     found["loader.persistent_workers"] = _without(share) if share >= thresholds.SETTING_AT else None
-    found["threads.intra_op"] = _without(_waiting_kernels(measured))
+    more = more_threads(measured)
+    found["threads.intra_op"] = _without(_waiting_kernels(measured) if more is None else SCALES * more[1])
     parts, work = step_parts(measured), kernel_work(measured.traced)
     if parts is not None:
         found["loader.workers"] = _workers(measured, parts)
@@ -86,6 +88,20 @@ def _waiting_kernels(measured: Measurements) -> float | None:
         return None
     waiting = [one for one in under.ops if one.regime == "overhead"]
     return under.kernels * sum(one.share * (1 - (one.roof_ns or 0.0) / one.work.kernel_ns) for one in waiting)
+
+
+def more_threads(measured: Measurements) -> tuple[int, float] | None:
+    """Threads that kernels could have where CPUs are free, and what of the step these would save at best."""
+    threads, cores, traced = measured.facts and measured.facts.threads, measured.cores, measured.traced
+    known = [each for each in measured.host if each.foreign_cores is not None]
+    used = median([(each.cpu_share or 0.0) + (each.foreign_cores or 0.0) for each in known])
+    parts, work = step_parts(measured), traced.work if traced is not None else []
+    if measured.on_device or not (threads and cores and used and work and parts and parts.kernels):
+        return None
+    count = threads + round(cores - max(used, threads))
+    large = [each.kernel_ns for each in work if each.kernel_ns >= thresholds.LONG_CALL_NS * each.count]
+    share = sum(parts.kernels.values()) * sum(large) / max(1.0, sum(each.kernel_ns for each in work))
+    return None if count <= threads else (count, share * (1 - threads / count))
 
 
 def implementation(measured: Measurements) -> str | None:

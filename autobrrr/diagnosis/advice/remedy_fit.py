@@ -12,7 +12,7 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.loader.loader_workers import waiting_workers
 from autobrrr.agent.remedies.optimizer import optimizer_kernels
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
-from autobrrr.diagnosis.advice.predicted_gains import implementation, optimizer_share
+from autobrrr.diagnosis.advice.predicted_gains import implementation, more_threads, optimizer_share
 from autobrrr.diagnosis.ledger import SAMPLER, WORKER_START, loading_parts
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
@@ -130,6 +130,9 @@ def _optimizer(name: str, measured: Measurements) -> str | None:
 def _threads(name: str, measured: Measurements) -> str | None:
     threads = None if measured.facts is None else measured.facts.threads
     work = kernel_work(measured.traced)
+    more = more_threads(measured)
+    if more is not None:
+        return f"{threads} of {measured.cores} CPUs compute, others are free: large kernels can use {more[0]}"
     if is_oversubscribed(measured):
         return f"{threads} threads share {measured.cores} CPUs and wait for each other"
     if not threads or threads < 2 or not isinstance(work, KernelWork) or work.operations is None:
@@ -161,6 +164,9 @@ def _persistent(name: str, measured: Measurements) -> str | None:
 
 def options(name: str, measured: Measurements) -> dict[str, int]:
     """The options to try it with, where they are not its defaults."""
+    more = more_threads(measured) if name == "threads.intra_op" else None
+    if more is not None:
+        return {"threads": more[0]}
     if name != "loader.workers" or not loading_sleeps(measured) or workers_keep_up(measured):
         return {}
     workers = 0 if measured.anatomy is None else measured.anatomy.loader_workers or 0

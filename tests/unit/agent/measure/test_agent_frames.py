@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
 
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.measure import stack_sampler
@@ -110,6 +112,20 @@ def test_what_runs_below_a_backward_is_backward_compiled_or_not() -> None:
         lambda: names["wrapped"](lambda: look_at(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
     )
     assert found.place.phase == "backward"
+
+
+def test_what_a_checkpoint_computes_again_is_told() -> None:
+    found: list[StackLook] = []
+
+    class Block(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found.append(look_at(sys._getframe(), foreign_folders(torch)))
+            return super().forward(x)
+
+    block = Block(2, 2)
+    checkpoint(block, torch.ones(1, 2, requires_grad=True), use_reentrant=False).sum().backward()
+    assert [(one.serves, one.place.phase) for one in found] == [("", "forward"), ("recomputes", "forward")]
+    assert found[1].served.endswith(" forward")
 
 
 def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:

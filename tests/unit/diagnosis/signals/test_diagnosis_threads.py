@@ -1,5 +1,7 @@
 """Threads of the job's own that take its CPUs from each other are told from a busy machine."""
 
+from unittest.mock import ANY
+
 import msgspec
 import pytest
 
@@ -11,7 +13,7 @@ from autobrrr.diagnosis.verdict.agreement import carried
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Verdict
 from support.judged import diagnosis
-from support.judged.diagnosis import crowded_threads, machine, replaced
+from support.judged.diagnosis import MS, crowded_threads, machine, replaced
 
 
 def verdict(measured: diagnosis.Measurements) -> Verdict:
@@ -94,3 +96,13 @@ def test_peaks_that_the_crowd_itself_disturbed_still_show_what_stays_far_below_t
     near = crowded_threads(bandwidth=0.75)
     near = replaced(near, peaks=msgspec.structs.replace(near.peaks, waited_share=0.7))
     assert verdict(near).regime == "unknown"
+
+
+@pytest.mark.parametrize(("foreign_cores", "told"), [(0.1, True), (0.9, False)])
+def test_one_thread_beside_a_free_cpu_is_advised_a_second(foreign_cores: float, told: bool) -> None:
+    job = diagnosis.kernel_bound(diagnosis.worked("aten.mm.default", 0.9, 10 * MS, rate=0.5), step_ns=10 * MS)
+    alone = replaced(
+        job, host=machine(foreign_cores=foreign_cores), facts=diagnosis.facts(threads=1), cores=2
+    )
+    found = [one for one in verdict(alone).advice if one.remedy == "threads.intra_op" and one.expected]
+    assert [(one.options, one.interval) for one in found] == [({"threads": 2}, [1.0, ANY])] * told
