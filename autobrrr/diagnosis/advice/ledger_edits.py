@@ -77,22 +77,17 @@ def ledger_edits(measured: Measurements) -> list[Advice]:
     return found
 
 
-def costly_line(measured: Measurements, what: str) -> Found:
-    """The dearest line of a kind that is much of what its function takes."""
+def costly_line(measured: Measurements, what: str, phase: str | None = None) -> Found:
+    """The dearest line of a kind that is much of what its function takes, in one phase or in any."""
     looks = 0 if measured.frames is None else measured.frames.samples
     found = [(site, where_of(measured, site.where)) for site in sites(measured, what)]
     for site, row in found:
-        if row is not None and site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
+        if row is None or phase not in (None, row.phase):
+            continue
+        if site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
             own = sum(other.samples for other, at in found if at == row) / looks  # of the function's lines
             return site.where, min(row.share, own) if what in ITSELF else row.share
     return None
-
-
-def _makes_arrays(measured: Measurements) -> Found:
-    """Not where items are made: what an array is made of there is an image or a text."""
-    found = costly_line(measured, "makes arrays")
-    row = where_of(measured, found[0]) if found is not None else None
-    return found if row is not None and row.phase == "other" else None
 
 
 def _loading(measured: Measurements, *kinds: str) -> Found:
@@ -320,7 +315,8 @@ def _recording(measured: Measurements, what: str) -> Found:
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     **{what: partial(_loops, back=what == LOOPS) for what in (LOOPS, "plain loops")},
     CALLED: _called_often,
-    "makes arrays": _makes_arrays,
+    # Not where items are made: what an array is made of there is an image or a text.
+    "makes arrays": partial(costly_line, what="makes arrays", phase="other"),
     REPEATED: _repeated,
     "spreads out": _spread_out,
     "dense graph": _dense_graph,

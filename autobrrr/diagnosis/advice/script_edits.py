@@ -21,15 +21,19 @@ EACH_STEP = 0.9  # times a step
 READ_BACK_OPS = ("_local_scalar_dense",)
 GATED = "synchronises by hand"
 
-Why = Callable[[Measurements], str | None]
+Why = Callable[[Measurements], str | tuple[str, float | None] | None]  # the reason, what would go of the step
 
 
 def needed_edits(measured: Measurements) -> list[Advice]:
     """Those that this job asks for."""
-    found = ((name, cls, why(measured)) for name, (cls, why) in EDITS.items() if not measured.outside)
-    return [
-        Advice(remedy=name, why=why, reach="edit", class_=cls) for name, cls, why in found if why is not None
-    ]
+    found = []
+    for name, (cls, why) in EDITS.items() if not measured.outside else ():
+        said = why(measured)
+        if said is not None:
+            reason, saved = (said, None) if isinstance(said, str) else said
+            expected = None if saved is None else round(1 / (1 - saved), 3)
+            found.append(Advice(remedy=name, why=reason, reach="edit", class_=cls, expected=expected))
+    return found
 
 
 def _share(measured: Measurements, site: CodeSite) -> float:

@@ -161,14 +161,8 @@ def _long_steps(case: JudgedCase) -> Undecided | None:
         return "mixed", Sentence(adds=f"{reading.note}{_stood(case)}"), _again(case)
     if not said or share < thresholds.EXCLUDED_AT:
         return None
-    return (
-        "mixed",
-        Sentence(
-            adds=f"{reading.note}; the usual step alone is {of_one(max(one or 0.0 for one in said))} "
-            f"{WORDS.get(carried(case.readings)[0].regime, '')}"
-        ),
-        _again(case),
-    )
+    usual, word = of_one(max(one or 0.0 for one in said)), WORDS.get(carried(case.readings)[0].regime, "")
+    return "mixed", Sentence(adds=f"{reading.note}; the usual step alone is {usual} {word}"), _again(case)
 
 
 def _delayed(case: JudgedCase) -> Undecided | None:
@@ -177,15 +171,10 @@ def _delayed(case: JudgedCase) -> Undecided | None:
     for regime in (one.regime for one in carried(case.readings)):
         delay = case.delay(regime)
         if delay >= thresholds.BUSY_AT and leads_all(regime, shares):
-            return (
-                "unknown",
-                Sentence(
-                    known=f"{of_one(shares[regime])} of a step is {WORDS[regime]}",
-                    adds=f"other programs kept the training thread off the CPU {of_one(delay)} of the time, "
-                    "which may be much of that",
-                ),
-                _again(case),
-            )
+            known = f"{of_one(shares[regime])} of a step is {WORDS[regime]}"
+            kept = f"other programs kept the training thread off the CPU {of_one(delay)} of the time"
+            adds = f"{kept}, which may be much of that"
+            return "unknown", Sentence(known=known, adds=adds), _again(case)
     return None
 
 

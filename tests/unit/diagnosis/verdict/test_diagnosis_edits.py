@@ -91,7 +91,8 @@ def test_attention_by_hand_is_priced_by_its_scores(kernel_ns: float, operator: s
     found = edits(measured(trace=trace, fixed=0.95, build=build))
     assert ("edit.fused_attention" in found) is advised
     if advised:
-        why = found["edit.fused_attention"].why
+        why, gain = found["edit.fused_attention"].why, found["edit.fused_attention"].expected
+        assert gain == pytest.approx(1 / (1 - 0.28 * 0.23), rel=0.01)
         assert "model.py:13 forward" in why
         assert "4x4x192x192" in why
         assert "23 %" in why  # three calls of 0.2 ms in a step of 2.6 ms
