@@ -15,6 +15,7 @@ import random
 import socket
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ MOST_TRIALS = 40
 STARTUP_TRIALS = 5
 MOST_RETRIES = 2  # of a point whose workers die over it
 SPACE, SET_ASIDE = "space", "set_aside"
-TOLD = ("kind", "why", "low", "memory_bytes")  # of a result, beside its point and value
+TOLD = [each.name for each in fields(Result) if each.name not in ("point", "value", "origin")]
 EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
 INTERACTION = 0.1  # of what a pair does beyond the sum
 ALIKE_LEVELS = 2.0  # neighboring levels of an ordered parameter share exp(-1 / this) of their effect

@@ -210,8 +210,8 @@ class Space:
 class Result:
     """What a trial found: `value` is the log of the speed-up, None where it could not be measured.
 
-    `low` is the lower bound of its interval; None: as good as the value. `origin` says who found it, where
-    it was not this run of the study. `memory_bytes` is what the trial took at most.
+    `low` and `high` are the bounds of its interval; None: as good as the value. `origin` says who found it,
+    where it was not this run of the study. `memory_bytes` is what the trial took at most.
     """
 
     point: Point
@@ -219,6 +219,10 @@ class Result:
     kind: str
     why: str = ""
     low: float | None = None
+    high: float | None = None
+    pairs: int = 0
+    steps: int = 0
+    duration_ns: int = 0
     memory_bytes: int | None = None
     predicted_memory_bytes: int | None = None
     origin: str = field(default="", compare=False)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
@@ -80,24 +77,4 @@ def refuse_elsewhere(command: Sequence[str]) -> None:
     if found is not None:
         raise UsageError(
             f"{found}: a daemon starts its processes: they escape the sandbox and can't be suspended", INSIDE
-        )
-
-
-def refuse_strangers(trains: int | None, family: Collection[int]) -> None:
-    """What trains must be of the trial's own processes: no other is within its walls, or stands still.
-
-    Args:
-        trains: The process that was seen to train.
-        family: What was started for the trial, and what that started.
-
-    Raises:
-        AutobrrrError: it is none of them.
-    """
-    if trains is not None and trains not in family:
-        with contextlib.suppress(OSError):
-            os.kill(trains, signal.SIGKILL)  # it would go on training
-        raise AutobrrrError(
-            "the command trains in a process that it did not start: that one escapes the sandbox and"
-            " can't be suspended",
-            INSIDE,
         )

@@ -1,23 +1,22 @@
 """From fresh starts to an interval: each start has its own luck, and that luck is what has to be measured.
 
 In: for each start, log-ratios of `after` against `before`, and of two processes of `before` against each
-other where there are two. Out: an interval for the ratio and one for the A/A turns. Pairs within a start
-share its memory layout; so starts are the observations, and A/A turns count towards their spread.
+other. Out: an interval for the ratio and one for the A/A turns. Pairs within a start share its memory
+layout; so starts are the observations, and A/A turns count towards their spread.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from autobrrr.tuner.confidence_sequence import Interval, mean_interval, student_quantile
+from autobrrr.tuner.confidence_sequence import Interval, student_quantile
 
 ALPHA = 0.01
 FEWEST_STARTS = 2
-NOTICEABLE = 0.01
 FIRST_LOOK = 3  # starts; then each time after half as many more
 
 
@@ -27,15 +26,11 @@ class StartResult:
 
     Attributes:
         gain: `after` against the mean of the processes of `before`.
-        luck: One process of `before` against the other; None: there was one.
-        long_steps: What is to be added to the gain for the steps that are far longer than others.
-        pairs: The gain of each round, where there is no luck to go by.
+        luck: One process of `before` against the other.
     """
 
     gain: float
-    luck: float | None = None
-    long_steps: float = 0.0
-    pairs: tuple[float, ...] = ()
+    luck: float
 
 
 @dataclass(slots=True)
@@ -88,35 +83,12 @@ def gain_interval(starts: Sequence[StartResult], alpha: float) -> Interval:
 
     Every process has a deviation of its own with variance v: `gain` has 3/2 v and `luck`, whose mean is
     zero by the symmetry of the two, 2 v. Both estimate v, with n - 1 and n degrees of freedom. Where starts
-    of `after` differ by more than those of `before`, gains scatter by more, and that counts. Without luck
-    there are the gains alone.
+    of `after` differ by more than those of `before`, gains scatter by more, and that counts.
     """
     gains = np.array([each.gain for each in starts])
-    count, scatter = len(starts), float(gains.var(ddof=1))
-    if any(each.luck is None for each in starts):
-        half = student_quantile(1 - alpha / 2, count - 1) * math.sqrt(scatter / count)
-    else:
-        half = _half(starts, alpha, max(1.5 * _variance(starts), scatter))
+    half = _half(starts, alpha, max(1.5 * _variance(starts), float(gains.var(ddof=1))))
     middle = float(gains.mean())
-    return Interval(mean=middle, low=middle - half, high=middle + half, count=count)
-
-
-def with_long_steps(starts: Sequence[StartResult], alpha: float) -> Interval:
-    """The gain by usual steps; by all steps, where long ones make it clearly less.
-
-    Loader processes that start with each epoch, a checkpoint that takes longer: none of that shows in a usual
-    step. Where the mean over all steps lies below the interval of the usual ones, it is what counts. Few
-    starts may be alike by luck: no interval is narrower than the one over all pairs.
-    """
-    pooled = mean_interval([gain for each in starts for gain in each.pairs], alpha)
-    usual = _no_narrower(gain_interval(starts, alpha), pooled)
-    by_all = gain_interval([replace(each, gain=each.gain + each.long_steps) for each in starts], alpha)
-    return _no_narrower(by_all, usual) if by_all.mean < usual.low - NOTICEABLE else usual
-
-
-def _no_narrower(interval: Interval, other: Interval | None) -> Interval:
-    half = max((each.high - each.low) / 2 for each in (interval, other or interval))
-    return replace(interval, low=interval.mean - half, high=interval.mean + half)
+    return Interval(mean=middle, low=middle - half, high=middle + half, count=len(starts))
 
 
 def noise_half(starts: Sequence[StartResult], alpha: float) -> float:
@@ -132,6 +104,6 @@ def _half(starts: Sequence[StartResult], alpha: float, variance: float) -> float
 
 def _variance(starts: Sequence[StartResult]) -> float:
     gains = np.array([each.gain for each in starts])
-    lucks = np.array([each.luck or 0.0 for each in starts])
+    lucks = np.array([each.luck for each in starts])
     squares = ((gains - gains.mean()) ** 2).sum() / 1.5 + (lucks**2).sum() / 2
     return float(squares) / (2 * len(starts) - 1)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
-
-import msgspec
 
 from autobrrr.quantities import share, size
 from autobrrr.recipe import Match, Measured, Recipe, measured_on
@@ -21,8 +19,6 @@ from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.timed_turns import Duel
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
-
-LOST_TO_LONG_STEPS = 0.05  # log-ratio; less may be another program's doing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,14 +59,15 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
         ending: How it ended; None: it did not.
         reserved: Bytes of the GPU that the baseline held meanwhile.
     """
-    if met is not None and met.interval is not None and (ending is None or ending.is_orderly):
-        beaten = met.pruned and met.interval.high > 0
-        why = met.interval.words + (", no better than the best so far" if beaten else "")
-        lost = min(0.0, met.long_steps) if abs(met.long_steps) > LOST_TO_LONG_STEPS else 0.0
-        if lost:
-            why += f", and {share(math.expm1(lost))} from occasional long steps"
-        mean, low = met.interval.mean + lost, met.interval.low + lost
-        return Result(point=point, value=mean, kind="measured", why=why, low=low)
+    found = None if met is None else met.interval
+    if met is not None and found is not None and (ending is None or ending.is_orderly):
+        why = found.words
+        if met.pruned and found.high > 0:
+            why += ", no better than the best so far"
+        if met.lost:
+            why += f", with {share(math.expm1(met.lost))} from occasional long steps"
+        measured = Result(point=point, value=found.mean, kind="measured", why=why, low=found.low)
+        return replace(measured, high=found.high, pairs=len(met.values), steps=met.steps)
     if ending is None:
         return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
     if ending.kind == "oom" and reserved:
@@ -81,79 +78,70 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
     return Result(point=point, value=None, kind=ending.kind, why=why)
 
 
-@dataclass(slots=True)
-class StudyLedger:
-    """Trials by point, in the order in which they ended."""
+def trial_of(space: Space, result: Result, kept: Point | None = None) -> Trial:
+    """A trial that has ended, as users see it.
 
-    _entries: dict[Point, Trial] = field(default_factory=dict)
-
-    def enter(
-        self, space: Space, result: Result, met: Duel | None, duration_ns: int, note: str = ""
-    ) -> Trial:
-        """A trial has ended."""
-        interval = None if met is None else _with_long_steps(result, met.interval)
-        kind = result.kind if result.value is None else ""
-        entry = Trial(
-            remedy=space.label(result.point),
-            options=space.settings(result.point),
-            outcome="undone" if result.value is not None else "refused",
-            why=": ".join(part for part in (kind, result.why, note) if part),
-            class_=space.cls(result.point),
-            predicted=None,
-            achieved=None if result.value is None else round(math.exp(min(result.value, 50.0)), 4),
-            interval=None if interval is None else interval.speed(),
-            blocks=0 if met is None else 2 * len(met.values),
-            steps=0 if met is None else met.steps,
-            duration_ns=duration_ns,
-            memory_bytes=result.memory_bytes,
-            predicted_memory_bytes=result.predicted_memory_bytes,
-        )
-        self._entries[result.point] = entry
-        return entry
-
-    def conclude(
-        self, space: Space, base: Baseline, winner: Point, found: Interval | None, notes: Sequence[str]
-    ) -> tuple[Tuning, Recipe | None]:
-        """The result of the study.
-
-        Args:
-            winner: What was proven; the command as given where nothing was.
-            found: Its gain over the command as given, from fresh starts.
-        """
-        if winner in self._entries:
-            self._entries[winner] = msgspec.structs.replace(self._entries[winner], outcome="kept")
-        if base.tokens is None and (resized := space.resized(winner)):
-            says = "may change how long a sample is: samples are counted, not tokens"
-            notes = [*notes, f"{', '.join(resized)} {says}"]
-        if drawn := space.redrawn(winner):
-            notes = [*notes, f"{', '.join(drawn)}: stream, in case the dataset draws random numbers"]
-        speedup, cls = 1.0 if found is None else found.factor, space.cls(winner)
-        entries = list(self._entries.values())
-        tuning = Tuning(
-            objective=base.objective,
-            baseline=base.figure(),
-            best=base.figure(speedup),
-            speedup=speedup,
-            interval=None if found is None else found.speed(),
-            class_=cls,
-            kept=space.kept(winner),
-            reverted=[
-                Reverted(remedy=each.remedy, why=each.why) for each in entries if each.outcome == "undone"
-            ],
-            trials=entries,
-            recipe=None,
-            note="; ".join(dict.fromkeys(notes)) or None,
-            job=base.facts,
-        )
-        return tuning, None if found is None else replace(_recipe(space, base, winner, found), numerics=cls)
+    Args:
+        kept: The point that was proven; None: that is not known yet.
+    """
+    kind = result.kind if result.value is None else ""
+    bounds = (result.value, result.low, result.high)
+    value, low, high = (None if each is None else math.exp(min(each, 50.0)) for each in bounds)
+    measured: Literal["kept", "undone"] = "kept" if result.point == kept else "undone"
+    return Trial(
+        remedy=space.label(result.point),
+        options=space.settings(result.point),
+        outcome="refused" if value is None else measured,
+        why=": ".join(part for part in (kind, result.why, result.origin) if part),
+        class_=space.cls(result.point),
+        predicted=None,
+        achieved=None if value is None else round(value, 4),
+        interval=None if low is None or high is None else [low, high],
+        blocks=2 * result.pairs,
+        steps=result.steps,
+        duration_ns=result.duration_ns,
+        memory_bytes=result.memory_bytes,
+        predicted_memory_bytes=result.predicted_memory_bytes,
+    )
 
 
-def _with_long_steps(result: Result, found: Interval | None) -> Interval | None:
-    """The interval of typical steps, moved by what the result has lost to long ones."""
-    if found is None or result.value is None:
-        return found
-    lost = result.value - found.mean
-    return replace(found, mean=result.value, low=found.low + lost, high=found.high + lost)
+def conclude(
+    space: Space,
+    base: Baseline,
+    results: Sequence[Result],
+    winner: Point,
+    found: Interval | None,
+    *,
+    notes: Sequence[str],
+) -> tuple[Tuning, Recipe | None]:
+    """The result of the study.
+
+    Args:
+        winner: What was proven; the command as given where nothing was.
+        found: Its gain over the command as given, from fresh starts.
+    """
+    if base.tokens is None and (resized := space.resized(winner)):
+        says = "may change how long a sample is: samples are counted, not tokens"
+        notes = [*notes, f"{', '.join(resized)} {says}"]
+    if drawn := space.redrawn(winner):
+        notes = [*notes, f"{', '.join(drawn)}: stream, in case the dataset draws random numbers"]
+    speedup = 1.0 if found is None else found.factor
+    trials = [trial_of(space, each, winner) for each in results]
+    tuning = Tuning(
+        objective=base.objective,
+        baseline=base.figure(),
+        best=base.figure(speedup),
+        speedup=speedup,
+        interval=None if found is None else found.speed(),
+        class_=space.cls(winner),
+        kept=space.kept(winner),
+        reverted=[Reverted(remedy=each.remedy, why=each.why) for each in trials if each.outcome == "undone"],
+        trials=trials,
+        recipe=None,
+        note="; ".join(dict.fromkeys(notes)) or None,
+        job=base.facts,
+    )
+    return tuning, None if found is None else _recipe(space, base, winner, found)
 
 
 def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Recipe:
@@ -163,6 +151,7 @@ def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Rec
     refilled = space.told_ratio(winner, space.base) != 1.0
     return replace(
         space.recipe(winner),
+        numerics=space.cls(winner),
         match=Match(script=base.script and glob.escape(base.script), device=device),
         evidence=Measured(
             speedup=found.factor,

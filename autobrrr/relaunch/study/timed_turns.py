@@ -2,7 +2,7 @@
 
 In: two settled trials, or how each side is started. Out: one log-ratio of speeds for each pair of neighbors,
 in which drift of the machine cancels, and their interval; over several starts how fast `after` is against
-`before`, and one process of `before` against another. The order of starts goes round.
+`before`, and one process of `before` against another, in an order that goes round.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
+from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding
 from autobrrr.relaunch.study.start_statistics import StartResult
 from autobrrr.relaunch.study.work_per_step import Yardstick, by_long_steps, by_steps
 from autobrrr.relaunch.trial.live_trial import FEWEST_STEPS, LOOK_S, LiveTrial, TrialLaunch
 from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_agents import USUAL
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.tuner.confidence_sequence import Interval, mean_interval, winsorised
+from autobrrr.tuner.confidence_sequence import Interval, mean_interval, student_quantile, winsorised
 from autobrrr.tuner.job_under_test import StepClock
 from autobrrr.tuner.token_adjustment import TokenBlock
 
@@ -42,6 +42,7 @@ FEWEST_PAIRS = 6
 DUEL_NS = 3_000_000_000  # at most so long, once there is an interval
 SURE = 0.02  # half of an interval that is narrow enough, or a tenth of the gain, or a quarter of the loss
 VAGUE = 0.15  # half of an interval that says little; it is worth more time
+LEAST_LOST = 0.03  # to long steps, a log-ratio; less may be another program's doing
 ALPHA = 0.05
 BLOCK_LOOK_S = 0.002
 PATIENCE = 8.0  # times what a block should take
@@ -52,9 +53,10 @@ class Duel:
     """What a duel found.
 
     Attributes:
-        values: log(speed of the candidate / of the baseline) by typical steps, one for each pair.
-        long_steps: The same by what stands above typical steps, over all pairs.
+        values: log(speed of the candidate / of the baseline), one for each pair.
+        interval: Of their mean; None: too few pairs.
         base_ns: Mean step of the baseline's blocks.
+        lost: What occasional long steps have taken off the values; 0: nothing that is more than chance.
     """
 
     values: tuple[float, ...]
@@ -62,7 +64,7 @@ class Duel:
     steps: int
     base_ns: float | None
     pruned: bool = False
-    long_steps: float = 0.0
+    lost: float = 0.0
 
 
 def duel(
@@ -99,6 +101,12 @@ def duel(
         sure = interval is not None and len(values) >= FEWEST_PAIRS and is_telling(interval)
         if spent > DUEL_NS and (sure or spent > max(3 * DUEL_NS, longest_ns)):
             break
+    lost = by_long_steps(pairs)
+    lost = lost if lost < -LEAST_LOST else 0.0
+    if interval is not None and lost:
+        values = [each + lost for each in values]
+        low, high = interval.low + lost, interval.high + lost
+        interval = replace(interval, mean=interval.mean + lost, low=low, high=high)
     base_steps = [each.steps for each, _ in pairs]
     return Duel(
         values=tuple(values),
@@ -106,8 +114,24 @@ def duel(
         steps=sum(len(each.steps) for pair in pairs for each in pair),
         base_ns=float(np.concatenate(base_steps).mean()) if values else None,
         pruned=pruned,
-        long_steps=by_long_steps(pairs),
+        lost=lost,
     )
+
+
+def over_starts(found: Sequence[Duel], alpha: float = ALPHA) -> Interval | None:
+    """Student's interval of the gain over fresh starts; None: of one.
+
+    Few starts may be alike by luck: it is no narrower than the interval over all pairs.
+    """
+    gains = [each.interval.mean for each in found if each.interval is not None]
+    if len(gains) < 2:
+        return None
+    count, mean = len(gains), float(np.mean(gains))
+    half = student_quantile(1 - alpha / 2, count - 1) * float(np.std(gains, ddof=1)) / math.sqrt(count)
+    pooled = mean_interval([value for each in found for value in each.values], alpha)
+    if pooled is not None:
+        half = max(half, (pooled.high - pooled.low) / 2)
+    return Interval(mean=mean, low=mean - half, high=mean + half, count=count)
 
 
 def turns(trials: Mapping[str, LiveTrial], draw: random.Random) -> Iterator[dict[str, TokenBlock]]:
@@ -174,7 +198,6 @@ class TimedTurns:
     """Starts of all sides, one after the other.
 
     Attributes:
-        sides: How each is started; there need be no twin.
         results: Of each start.
         pairs: Of neighbouring turns, over all starts.
         furthest: The last step that any process came to.
@@ -199,8 +222,6 @@ class TimedTurns:
         """
         names, first = list(self.sides), len(self.results) % len(self.sides)
         with self.up(*names[first:], *names[:first]) as trials:
-            for trial in trials.values():
-                refuse_strangers(trial.witnesses.pid, trial.family)
             if not self.results:
                 refuse_crowding(trials[BEFORE].taken().memory, available_bytes())
             self.measure(trials)
@@ -212,29 +233,23 @@ class TimedTurns:
         Raises:
             Unmeasurable: a side fails, or ends before.
         """
-        trials: dict[str, LiveTrial] = {}
-        try:
-            for side in sides:
-                trials[side] = self.sides[side]()
-            text = f"start {len(self.results) + 1}: waiting for stable step times"
-            if not settle_in_turn(list(trials.values()), lambda: self.tell(text)):
-                raise _unmeasurable(trials)
+        text = f"start {len(self.results) + 1}: waiting for stable step times"
+        with up({side: self.sides[side] for side in sides}, lambda: self.tell(text), self._see) as trials:
             yield trials
-        finally:
-            for side, trial in trials.items():
-                self.furthest = max(self.furthest, trial.steps.count)
-                if trial.steps.count >= FEWEST_STEPS:
-                    self.seen[side].step_ns.append(trial.steps.typical_ns)
-                trial.close()
 
-    def measure(self, trials: Mapping[str, LiveTrial], yardstick: Yardstick = by_steps) -> None:
+    def _see(self, side: str, trial: LiveTrial) -> None:
+        self.furthest = max(self.furthest, trial.steps.count)
+        if trial.steps.count >= FEWEST_STEPS:
+            self.seen[side].step_ns.append(trial.steps.typical_ns)
+
+    def measure(self, trials: Mapping[str, LiveTrial]) -> None:
         """Time rounds of turns; the longer the start took, the more of them.
 
         Raises:
             Unmeasurable: a side fails, or ends before it was timed.
         """
         rounds: list[Round] = []
-        for trial in trials.values() if yardstick is by_steps else ():
+        for trial in trials.values():
             if trial.witnesses.chief is not None:
                 trial.witnesses.chief.cadence = USUAL
         now_ns = time.perf_counter_ns()
@@ -248,11 +263,8 @@ class TimedTurns:
         for side, trial in trials.items():
             self.seen[side].steps += trial.steps.count - before[side][0]
             self.seen[side].running_ns += trial.ran_ns - before[side][1]
-        endings = [each.ending for each in trials.values() if each.ending is not None]
-        if any(not each.is_orderly for each in endings) or (endings and len(rounds) < FEWEST_ROUNDS):
-            raise _unmeasurable(trials)
-        result = start_result(rounds, yardstick)
-        if result is not None:
+        require_measured(trials, enough=len(rounds) >= FEWEST_ROUNDS)
+        if (result := start_result(rounds)) is not None:
             self.pairs += (len(trials) - 1) * len(rounds)
             self.results.append(result)
         self.clock = trials[BEFORE].steps.clock
@@ -263,6 +275,30 @@ class TimedTurns:
         rates = {side: each.steps / each.running_ns for side, each in self.seen.items() if each.running_ns}
         before = [rates[side] for side in (BEFORE, TWIN) if rates.get(side)]
         return rates[AFTER] / float(np.mean(before)) if before and rates.get(AFTER) else None
+
+
+@contextlib.contextmanager
+def up(
+    sides: Sides,
+    on_look: Callable[[], None],
+    on_end: Callable[[str, LiveTrial], None] = lambda side, trial: None,
+) -> Iterator[dict[str, LiveTrial]]:
+    """Fresh trials, settled and standing still; all are closed at the end.
+
+    Raises:
+        Unmeasurable: one fails, or ends before.
+    """
+    trials: dict[str, LiveTrial] = {}
+    try:
+        for side, start in sides.items():
+            trials[side] = start()
+        if not settle_in_turn(list(trials.values()), on_look):
+            require_measured(trials, enough=False)
+        yield trials
+    finally:
+        for side, trial in trials.items():
+            on_end(side, trial)
+            trial.close()
 
 
 def settle_in_turn(
@@ -298,24 +334,19 @@ def settle_in_turn(
     return True
 
 
-def start_result(rounds: Sequence[Round], yardstick: Yardstick = by_steps) -> StartResult | None:
+def start_result(rounds: Sequence[Round]) -> StartResult | None:
     """What the turns of one start say; None: they are too few."""
-    if not rounds:
-        return None
-    has_twin = TWIN in rounds[0]
-    compared = [(BEFORE, AFTER), *([(TWIN, AFTER), (BEFORE, TWIN)] if has_twin else [])]
-    found = [yardstick([(each[one], each[other]) for each in rounds]) for one, other in compared]
+    compared = ((BEFORE, AFTER), (TWIN, AFTER), (BEFORE, TWIN))
+    found = [by_steps([(each[one], each[other]) for each in rounds]) for one, other in compared]
     if min(map(len, found)) < FEWEST_ROUNDS:
         return None
-    gain, *more = [float(winsorised(np.array(values)).mean()) for values in found]
-    if has_twin:
-        return StartResult(gain=(gain + more[0]) / 2, luck=more[1])
-    long_steps = by_long_steps([(each[BEFORE], each[AFTER]) for each in rounds])
-    return StartResult(gain=gain, long_steps=long_steps, pairs=tuple(found[0]))
+    against_one, against_twin, luck = (float(winsorised(np.array(values)).mean()) for values in found)
+    return StartResult(gain=(against_one + against_twin) / 2, luck=luck)
 
 
-def _unmeasurable(trials: Mapping[str, LiveTrial]) -> Unmeasurable:
-    """Which side could not be timed; what failed before what merely ended."""
+def require_measured(trials: Mapping[str, LiveTrial], *, enough: bool) -> None:
+    """Raises Unmeasurable: a side has failed, or ended before there were enough turns."""
     ended = [(side, each.ending) for side, each in trials.items() if each.ending is not None]
-    side, ending = min(ended, key=lambda each: each[1].is_orderly)
-    return Unmeasurable(ending, BEFORE if side == TWIN else side)
+    side, ending = min(ended, key=lambda each: each[1].is_orderly, default=("", None))
+    if ending is not None and not (ending.is_orderly and enough):
+        raise Unmeasurable(ending, BEFORE if side == TWIN else side)

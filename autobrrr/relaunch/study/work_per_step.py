@@ -8,7 +8,7 @@ the tokens of that very step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,9 +32,14 @@ each time: what steps hold, and how much longer one with more tokens takes, show
 
 
 def by_steps(pairs: Pairs, held: float = 1.0) -> list[float]:
-    """From the time that a step takes on both sides, and what it holds against the other side's."""
-    base, candidate = _capped(pairs)
-    ratios = [log_speed_ratio(its, mine, rare=True) for its, mine in zip(base, candidate, strict=True)]
+    """From the time that a step takes on both sides, and what it holds against the other side's.
+
+    Steps far above the others of their own side are brought down. Blocks are of equal time: the slower side
+    has fewer steps, which beside the other's would look like outliers.
+    """
+    caps = [outlier_cap(_all_steps(pairs, side)) for side in (0, 1)]
+    capped = ([np.minimum(each.steps, cap) for each, cap in zip(pair, caps, strict=True)] for pair in pairs)
+    ratios = [log_speed_ratio(its, mine, rare=True) for its, mine in capped]
     return [each + math.log(held) for each in ratios if each is not None]
 
 
@@ -44,13 +49,17 @@ def by_long_steps(pairs: Pairs) -> float:
     An epoch's start, a checkpoint, another program: to be added to what typical steps show, for the speed of
     all steps together.
     """
-    if not pairs:
-        return 0.0
-    sides = zip(*([each.steps for each in pair] for pair in pairs), strict=True)
-    plain, capped = ([_mean(side) for side in both] for both in (sides, _capped(pairs)))
-    if not all((*plain, *capped)):
-        return 0.0
-    return math.log(plain[0] / capped[0]) - math.log(plain[1] / capped[1])
+    longer = []
+    for side in (0, 1):
+        steps = _all_steps(pairs, side)
+        if not steps.sum():
+            return 0.0
+        longer.append(math.log(steps.mean() / np.minimum(steps, outlier_cap(steps)).mean()))
+    return longer[0] - longer[1]
+
+
+def _all_steps(pairs: Pairs, side: int) -> Durations:
+    return np.concatenate([pair[side].steps for pair in pairs]) if pairs else np.empty(0)
 
 
 def at_own_length(pairs: Pairs, held: Callable[[float], float]) -> list[float]:
@@ -64,26 +73,6 @@ def at_own_length(pairs: Pairs, held: Callable[[float], float]) -> list[float]:
     if not (its and mine):
         return []
     return log_ratios(at_length(base, its), at_length(candidate, mine), held(mine / its))
-
-
-def _capped(pairs: Pairs) -> tuple[list[Durations], list[Durations]]:
-    """Steps of each block of both sides, those far above the others of their own side brought down.
-
-    Blocks are of equal time: the slower side has fewer steps, which beside the other's would look like
-    outliers.
-    """
-    base, candidate = ([pair[side].steps for pair in pairs] for side in (0, 1))
-    return _brought_down(base), _brought_down(candidate)
-
-
-def _brought_down(blocks: Sequence[Durations]) -> list[Durations]:
-    cap = outlier_cap(np.concatenate(blocks)) if blocks else 0.0
-    return [np.minimum(each, cap) for each in blocks]
-
-
-def _mean(blocks: Sequence[Durations]) -> float:
-    together = np.concatenate(blocks)
-    return float(together.mean()) if len(together) else 0.0
 
 
 @dataclass(slots=True)

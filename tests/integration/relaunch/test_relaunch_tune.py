@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -90,36 +89,6 @@ def test_what_can_t_be_done_is_one_clear_error(
     assert sum(line.startswith("autobrrr: error: ") for line in said[-2:]) == 1
     assert done.stdout == ""
     assert not list((tmp_path / "run").glob("autobrrr/study-*"))
-
-
-DAEMON = """
-import json, socket, subprocess, sys
-door = socket.create_server(("127.0.0.1", 0))
-print(door.getsockname()[1], flush=True)
-while True:
-    link, _ = door.accept()
-    order = json.loads(link.makefile().readline())
-    subprocess.Popen(order["command"], env=order["env"], stdin=subprocess.DEVNULL)
-"""
-HAND_OVER = """
-import json, os, socket, sys, time
-link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-link.sendall(json.dumps({"command": sys.argv[2:], "env": dict(os.environ)}).encode() + b"\\n")
-time.sleep(1000)
-"""
-
-
-def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    file = relaunch.script(tmp_path / "user")
-    (tmp_path / "hand_over").write_text(HAND_OVER)
-    with subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True) as daemon:
-        handed = (sys.executable, str(tmp_path / "hand_over"), daemon.stdout.readline().strip())
-        words = ("--param", "gc.freeze", "--allow-writes")
-        done = relaunch.tuned(tmp_path, *words, command=(*handed, sys.executable, str(file)))
-        daemon.kill()
-    assert done.code == 1, done.stderr
-    assert "a process that it did not start" in done.stderr
-    assert relaunch.alive(tmp_path / "run") == []
 
 
 def test_a_batch_beyond_the_limit_of_addresses_ends_out_of_memory(tmp_path: Path) -> None:

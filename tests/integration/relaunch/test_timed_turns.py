@@ -54,6 +54,6 @@ def test_a_side_that_fails_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_side_that_hangs_is_given_up_and_said(tmp_path: Path) -> None:
-    factory, found = turns(tmp_path, "--hang-at", "400")
+    factory, found = turns(tmp_path, "--hang-at", "250")
     with factory, pytest.raises(Unmeasurable, match=r"after: no (training step|step for)"):
         found.start()

@@ -14,7 +14,7 @@ from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space, make_space
 from autobrrr.relaunch.study.study import Study
-from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
+from autobrrr.relaunch.study.study_findings import Baseline, conclude, judged, trial_of
 from autobrrr.relaunch.study.timed_turns import Duel
 from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
@@ -119,16 +119,14 @@ def test_who_comes_to_its_end_while_it_is_compared_has_been_measured() -> None:
     assert judged((1, 0), duel(0.2, 0.05), TrialEnding(kind="too_short", why="it ended"), None).value == 0.2
 
 
-def test_steps_that_take_long_now_and_then_are_taken_off_the_gain() -> None:
-    eaten = replace(duel(0.3, 0.05), long_steps=-0.25)
-    found = judged((1, 0), eaten, None, None)
-    assert found.value == pytest.approx(0.05)
-    assert found.low == pytest.approx(0.0)
+def test_what_long_steps_have_taken_off_is_said_and_a_trial_shows_its_figures() -> None:
+    found = judged((1, 0), replace(duel(0.05, 0.05), lost=-0.25), None, None)
     assert "from occasional long steps" in found.why
-    shown = StudyLedger().enter(SPACE, found, eaten, 1)
+    shown = trial_of(SPACE, found)
+    assert (shown.outcome, shown.blocks, shown.steps) == ("undone", 12, 100)
     assert shown.achieved == pytest.approx(math.exp(0.05), abs=1e-4)
     assert shown.interval == pytest.approx([1.0, math.exp(0.1)])
-    assert judged((1, 0), replace(eaten, long_steps=-0.02), None, None).value == 0.3
+    assert trial_of(SPACE, found, (1, 0)).outcome == "kept"
 
 
 class Fails(SimpleNamespace):
@@ -159,7 +157,7 @@ def test_the_time_of_a_step_is_evidence_only_where_steps_hold_the_same(
     space = Space(parameters=(replace(parameter(name, 2), kind=kind),))
     base = Baseline(step_ns=2e6, samples=8, script="train.py")
     gain = Interval(mean=math.log(2), low=0.6, high=0.8, count=9)
-    _, recipe = StudyLedger().conclude(space, base, (1,), gain, [])
+    _, recipe = conclude(space, base, [], (1,), gain, notes=[])
     assert recipe.evidence.best_ns == (pytest.approx(1e6) if known else None)
 
 
@@ -176,9 +174,8 @@ def test_what_feeds_needs_no_leave_and_tells_its_class(spec: str, cls: Exactness
     command = ["python", "train.py"]
     space = make_space([parse_parameter(spec, command, {}, {})], command, {}, ("bitwise", "rounding"))
     gain = Interval(mean=0.5, low=0.4, high=0.6, count=6)
-    tuning, recipe = StudyLedger().conclude(
-        space, Baseline(step_ns=1e6, samples=8), space.points()[0], gain, []
-    )
+    base = Baseline(step_ns=1e6, samples=8)
+    tuning, recipe = conclude(space, base, [], space.points()[0], gain, notes=[])
     assert recipe is not None
     assert (tuning.class_, recipe.numerics) == (cls, cls)
     assert ("random numbers" in (tuning.note or "")) == noted

@@ -104,3 +104,21 @@ def test_an_interval_tells_something_where_it_is_short_or_on_one_side(
     mean: float, half: float, telling: bool
 ) -> None:
     assert is_telling(Interval(mean=mean, low=mean - half, high=mean + half, count=9)) is telling
+
+
+@pytest.mark.parametrize(("rare_ms", "lost"), [(400, True), (0, False)])
+def test_steps_that_take_long_now_and_then_are_taken_off_the_gain(
+    rare_ms: float, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def block(trial: Simulated) -> TokenBlock:
+        steps = np.full(20, trial.step_ms * MS)
+        steps[-1] += rare_ms * MS if trial is candidate else 0
+        return TokenBlock(steps=steps, counted=np.empty(0), tokens=np.empty(0))
+
+    base, candidate = Simulated(10, 0), Simulated(5, 0)
+    monkeypatch.setattr(duels, "block", block)
+    found = duels.duel(base, candidate)  # type: ignore[arg-type]
+    assert found.interval.mean == pytest.approx(math.log(10 / (5 + rare_ms / 20)))
+    assert found.interval.low <= found.interval.mean <= found.interval.high
+    assert list(found.values) == pytest.approx([found.interval.mean] * len(found.values))
+    assert (found.lost < 0) is lost

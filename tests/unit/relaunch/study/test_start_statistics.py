@@ -12,8 +12,9 @@ from autobrrr.relaunch.study.start_statistics import (
     gain_interval,
     is_look,
     spent,
-    with_long_steps,
 )
+from autobrrr.relaunch.study.timed_turns import Duel, over_starts
+from autobrrr.tuner.confidence_sequence import mean_interval
 
 
 def starts(draw: np.random.Generator, count: int, gain: float = 0.0, luck: float = 0.01) -> list[StartResult]:
@@ -76,32 +77,28 @@ def test_a_gain_that_is_there_is_found(gain: float, count: int) -> None:
     assert abs(np.mean([each.mean for each in found]) - gain) < 0.001
 
 
-def alone(*gains: float, long_steps: float = 0.0) -> list[StartResult]:
-    """Starts without a twin."""
-    return [StartResult(gain=gain, long_steps=long_steps) for gain in gains]
+def duel(*values: float) -> Duel:
+    """What a start without a twin shows, pair by pair."""
+    return Duel(values=values, interval=mean_interval(values, 0.05), steps=100, base_ns=1e6)
+
+
+def starts_of(*gains: float) -> list[Duel]:
+    return [duel(*(gain + 0.001 * each for each in range(-2, 3))) for gain in gains]
 
 
 def test_without_a_twin_starts_are_never_surer_than_their_difference_allows() -> None:
-    assert gain_interval(alone(0.10, 0.11, 0.09), 0.05).low > 0.05
-    assert gain_interval(alone(0.0, 0.1, 0.2), 0.05).low < 0
+    assert over_starts(starts_of(0.10, 0.11, 0.09), 0.05).low > 0.05
+    assert over_starts(starts_of(0.0, 0.1, 0.2), 0.05).low < 0
+    assert over_starts(starts_of(0.1), 0.05) is None
 
 
 def test_intervals_of_three_starts_without_a_twin_hold_the_truth() -> None:
     draw = np.random.default_rng(2)
     missed = 0
     for _ in range(400):
-        found = gain_interval(alone(*draw.normal(0.05, 0.01, 3)), 0.05)
+        found = over_starts(starts_of(*draw.normal(0.05, 0.01, 3)), 0.05)
         missed += not found.low <= 0.05 <= found.high
     assert missed <= 32  # 5 % and chance
-
-
-def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
-    calm = with_long_steps(alone(0.30, 0.301, 0.299, long_steps=-0.003), 0.05)
-    eaten = with_long_steps(alone(0.30, 0.301, 0.299, long_steps=-0.3), 0.05)
-    once = with_long_steps([*alone(0.30, 0.301), *alone(0.299, long_steps=-0.6)], 0.05)
-    assert calm.low > 0.28
-    assert eaten.low < 0 < eaten.high
-    assert once.low < 0 < once.mean  # one start may be luck: nothing is proven
 
 
 @pytest.mark.integration  # a long simulation
@@ -110,7 +107,6 @@ def test_a_study_of_what_makes_no_difference_is_hardly_ever_confirmed() -> None:
     for luck, most in ((0.0, 0.005), (0.01, 0.025)):
         claimed, repeats = 0, 500
         for _ in range(repeats):
-            pairs = [tuple(draw.normal(0, luck) + draw.normal(0, 0.02, 12)) for _ in range(3)]
-            found = [StartResult(gain=float(np.mean(each)), pairs=each) for each in pairs]
-            claimed += with_long_steps(found, 0.05).low > 0
+            pairs = [draw.normal(0, luck) + draw.normal(0, 0.02, 12) for _ in range(3)]
+            claimed += over_starts([duel(*each) for each in pairs], 0.05).low > 0
         assert claimed / repeats <= most

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.relaunch.study.command_refusals import refuse_elsewhere, refuse_strangers
+from autobrrr.errors import UsageError
+from autobrrr.relaunch.study.command_refusals import refuse_elsewhere
 from autobrrr.relaunch.trial.trial_agents import TrialAgents
 
 
@@ -45,13 +45,6 @@ def test_a_python_that_no_agent_comes_into_is_refused_at_once() -> None:
 )
 def test_a_word_of_the_script_s_own_is_not_taken_for_a_launcher(command: str) -> None:
     refuse_elsewhere(command.split())
-
-
-def test_what_trains_outside_of_the_trial_s_processes_is_refused() -> None:
-    refuse_strangers(7, [5, 7])
-    refuse_strangers(None, [])
-    with pytest.raises(AutobrrrError, match="can't be suspended"):
-        refuse_strangers(8, [5, 7])
 
 
 def test_a_witness_knows_its_process_from_the_kernel_not_from_a_name(tmp_path: Path) -> None:
