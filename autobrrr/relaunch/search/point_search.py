@@ -13,8 +13,9 @@ import math
 import os
 import random
 import socket
+import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -31,14 +32,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from autobrrr.errors import UsageError
 from autobrrr.recipe import script_of
 from autobrrr.relaunch.search.search_space import Point, Result, Space
-from autobrrr.relaunch.search.study_storage import Beat, Storage
+from autobrrr.relaunch.search.study_storage import Storage
 
 EXHAUSTIVE = 24
 SHARE_OF_POINTS = 0.25
 MOST_TRIALS = 40
 STARTUP_TRIALS = 5
-MOST_RETRIES = 2  # of a point whose workers die over it
-SPACE, SET_ASIDE = "space", "set_aside"
+SPACE = "space"
 TOLD = [each.name for each in fields(Result) if each.name not in ("point", "value", "origin")]
 EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
 INTERACTION = 0.1  # of what a pair does beyond the sum
@@ -82,9 +82,10 @@ class Search:
         self.too_large: Callable[[Point], bool] = lambda point: False
         self.results: list[Result] = []
         self._worker = worker or (socket.gethostname(), os.getpid())
-        self._told: set[Point] = set()  # by this run
-        self._open: dict[Point, tuple[optuna.Trial, Beat | None]] = {}
-        self._held: set[Point] = set()
+        self._told: set[int] = set()  # trials of this run
+        self._open: optuna.Trial | None = None
+        self._beat: threading.Event | None = None
+        self._held: dict[Point, int] = {}  # by other workers, in these trials
         self._storage, self._stays = storage, stays
         self._draw = random.Random(seed)
         with self._answering():
@@ -99,21 +100,34 @@ class Search:
     def ask(self) -> Point | None:
         """The next point; None when enough were tried, or others have the rest."""
         with self._answering():
-            return self._ask()
+            self._look()
+            while free := self._free():
+                self._study.sampler = self._sampler_for(free)
+                self._open = trial = self._study.ask(distributions(self._space))
+                for name, value in zip(("host", "pid"), self._worker, strict=True):
+                    trial.set_user_attr(name, value)
+                self._look()
+                point = point_of(trial.params, self._space)
+                if point in free and self._held.get(point, trial.number) >= trial.number:
+                    self._beat = None if self._storage is None else self._storage.beat(trial._trial_id)
+                    return point
+                self._study.tell(trial, state=TrialState.FAIL)  # another worker was sooner
+            return None
 
-    def tell(self, result: Result) -> bool:
-        """Enter a result; False where this worker was taken for dead meanwhile and another has the point."""
-        trial, beat = self._open.pop(result.point)
-        self._told.add(result.point)
-        if beat is not None:
-            beat.stop()
-        told = {name: getattr(result, name) for name in TOLD}
-        told["point"] = self._space.label(result.point)
+    def tell(self, result: Result) -> None:
+        """Enter a result, unless this worker was taken for dead meanwhile: another has the point then."""
+        trial = self._let_go()
         with self._answering():
             with contextlib.suppress(UpdateFinishedTrialError, ValueError):  # not running any more
-                self._close(trial, result.value, told)
+                for name in TOLD:
+                    trial.set_user_attr(name, getattr(result, name))
+                trial.set_user_attr("point", self._space.label(result.point))
+                if result.value is None:
+                    self._study.tell(trial, state=TrialState.FAIL)
+                else:
+                    self._study.tell(trial, result.value)
+                self._told.add(trial.number)
             self._look()
-        return any(each.point == result.point and not each.origin for each in self.results)
 
     def finish(self) -> None:
         """The study is over."""
@@ -123,12 +137,9 @@ class Search:
 
     def close(self) -> None:
         """This run ends; what it has open is given up, for others to try."""
-        with contextlib.suppress(OptunaError, SQLAlchemyError, ValueError):  # else it goes stale
-            for trial, beat in self._open.values():
-                if beat is not None:
-                    beat.stop()
-                self._close(trial, None, {SET_ASIDE: "its worker left"})
-        self._open.clear()
+        if self._open is not None:
+            with contextlib.suppress(OptunaError, SQLAlchemyError, ValueError):  # else it goes stale
+                self._study.tell(self._let_go(), state=TrialState.FAIL)
         if self._storage is not None:
             self._storage.close()
 
@@ -141,64 +152,46 @@ class Search:
         promise = expected(self._space, measured)
         return max(measured, key=lambda result: promise[result.point])
 
-    def _ask(self) -> Point | None:
-        while True:
-            self._look()
-            taken = {result.point for result in self.results} | self._held
-            free = [each for each in self._points if each not in taken and self._fits(each)]
-            if len(self.results) + len(self._held) >= self.most or not free:
-                return None
-            self._study.sampler = self._sampler_for(free)
-            trial = self._study.ask(distributions(self._space))
-            ahead = {
-                point_of(each, self._space)
-                for each in self._study.get_trials(deepcopy=False)
-                if each.number < trial.number and not each.state.is_finished()
-            }
-            point = tuple(int(trial.params[each.name]) for each in self._space.parameters)
-            try:
-                if point not in free or point in ahead:
-                    self._close(trial, None, {SET_ASIDE: "it is taken, or does not fit into memory here"})
-                    continue
-                for name, value in zip(("host", "pid"), self._worker, strict=True):
-                    trial.set_user_attr(name, value)
-            except UpdateFinishedTrialError:  # too slow: others took us for dead
-                continue
-            self._open[point] = trial, Beat(self._storage, trial._trial_id) if self._storage else None
-            return point
+    def _let_go(self) -> optuna.Trial:
+        """The trial that is open, which is no longer."""
+        assert self._open is not None
+        trial, self._open = self._open, None
+        if self._beat is not None:
+            self._beat.set()
+        return trial
+
+    def _free(self) -> list[Point]:
+        """What is worth a trial now, the least different first."""
+        taken = {result.point for result in self.results} | self._held.keys()
+        enough = len(self.results) + len(self._held) >= self.most
+        return [] if enough else [each for each in self._points if each not in taken and self._fits(each)]
 
     def _sampler_for(self, free: Sequence[Point]) -> BaseSampler:
-        """Proposes one of these; in full, the least different first."""
+        """Proposes one of these; in full, in their order."""
         point = free[0]
         if not self.exhaustive:
             point = propose(self._space, self.results, free, self._draw, self._held)
-        return PartialFixedSampler(params(self._space, point), RandomSampler())
+        names = [each.name for each in self._space.parameters]
+        return PartialFixedSampler(dict(zip(names, point, strict=True)), RandomSampler())
 
     def _look(self) -> None:
         """Read what is known now: results of all workers, points that others hold."""
         if self._storage is not None:
             optuna.storages.fail_stale_trials(self._study)
         found: dict[Point, Result] = {}
-        died: dict[Point, int] = {}
-        self._held.clear()
+        self._held = {}
         for trial in self._study.get_trials(deepcopy=False):
-            point, host = point_of(trial, self._space), trial.user_attrs.get("host")
+            point = point_of(trial.params, self._space)
             if point is None:
                 continue
-            ours = point in self._told and (host, trial.user_attrs.get("pid")) == self._worker
-            result = result_of(trial, self._space, "" if ours else f"measured on {host}")
-            if result is not None:
+            host = "" if trial.number in self._told else f"measured on {trial.user_attrs.get('host')}"
+            if (result := result_of(trial, point, host)) is not None:
                 found.setdefault(point, result)
-            elif trial.state == TrialState.FAIL and SET_ASIDE not in trial.user_attrs:
-                died[point] = died.get(point, 0) + 1
-            elif trial.state == TrialState.RUNNING and point not in self._open:
-                self._held.add(point)
-        for point, count in died.items():
-            if count > MOST_RETRIES:
-                why = f"the worker that measured it died, {count} times"
-                lost = Result(point=point, value=None, kind="crash", why=why, origin="on all workers")
-                found.setdefault(point, lost)
-        self._held -= found.keys()
+            elif trial.state == TrialState.RUNNING and (
+                self._open is None or trial.number != self._open.number
+            ):
+                self._held.setdefault(point, trial.number)
+        self._held = {point: number for point, number in self._held.items() if point not in found}
         self.results = list(found.values())
 
     def _begin(self) -> optuna.Study:
@@ -222,17 +215,8 @@ class Search:
         if not self._stays:  # of this machine alone: a run that was killed needs no time to be missed
             for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
                 if not psutil.pid_exists(trial.user_attrs.get("pid", 0)):
-                    study._storage.set_trial_user_attr(trial._trial_id, SET_ASIDE, "its run was cut off")
                     study.tell(trial.number, state=TrialState.FAIL)
         return study
-
-    def _close(self, trial: optuna.Trial, value: float | None, told: dict[str, object]) -> None:
-        for name, each in told.items():
-            trial.set_user_attr(name, each)
-        if value is None:
-            self._study.tell(trial, state=TrialState.FAIL)
-        else:
-            self._study.tell(trial, value)
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
@@ -255,23 +239,16 @@ def study_name(command: Sequence[str], folder: Path, space: Space, here: Sequenc
     Args:
         here: What else the results hold for, where no other machine is to join.
     """
-    script = script_of(command)
+    script, text = script_of(command), None
     words = [Path(word).name if i == 0 or word == script else word for i, word in enumerate(command)]
-    levels = [(each.name, each.levels) for each in space.parameters]
-    text = _text_of(command, folder)
-    what = [words, folder.name, text, levels, space.accumulate, *here]
-    return f"autobrrr-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}"
-
-
-def _text_of(command: Sequence[str], folder: Path) -> str | None:
-    """Digest of the script, or of the module that is run; None where it can't be found."""
-    script = script_of(command)
     if script is None and "-m" in command[:-1]:
         script = command[command.index("-m") + 1].replace(".", "/") + ".py"
-    try:
-        return None if script is None else hashlib.sha256((folder / script).read_bytes()).hexdigest()
-    except OSError:
-        return None
+    if script is not None:
+        with contextlib.suppress(OSError):
+            text = hashlib.sha256((folder / script).read_bytes()).hexdigest()
+    levels = [(each.name, each.levels) for each in space.parameters]
+    what = [words, folder.name, text, levels, space.accumulate, *here]
+    return f"autobrrr-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}"
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -284,28 +261,21 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     }
 
 
-def params(space: Space, point: Point) -> dict[str, int]:
-    """A point as Optuna's parameters."""
-    return dict(zip([each.name for each in space.parameters], point, strict=True))
+def point_of(params: Mapping[str, object], space: Space) -> Point | None:
+    """The point of Optuna's parameters; None where not all are known."""
+    levels = [params.get(each.name) for each in space.parameters]
+    return tuple(level for level in levels if isinstance(level, int)) if None not in levels else None
 
 
-def point_of(trial: FrozenTrial, space: Space) -> Point | None:
-    """The point of a trial in any state; None where it is not known yet, or of another space."""
-    try:
-        return tuple(int(trial.params[each.name]) for each in space.parameters)
-    except KeyError:
-        return None
-
-
-def result_of(trial: FrozenTrial, space: Space, origin: str = "") -> Result | None:
+def result_of(trial: FrozenTrial, point: Point, origin: str = "") -> Result | None:
     """What a finished trial found; None where it found nothing, or its worker died as it wrote."""
-    attrs, point = trial.user_attrs, point_of(trial, space)
-    if point is None or not trial.state.is_finished() or "kind" not in attrs:
+    attrs = trial.user_attrs
+    if not trial.state.is_finished() or "kind" not in attrs:
         return None
     value = trial.value if trial.state == TrialState.COMPLETE else None
     if attrs["kind"] == "measured" and value is None:
         return None
-    told = {name: attrs[name] for name in TOLD if attrs.get(name) is not None}
+    told = {name: attrs[name] for name in TOLD if name in attrs}
     return Result(point=point, value=value, origin=origin, **told)
 
 
@@ -330,17 +300,16 @@ def propose(
         pending: Points under way elsewhere: expected to bring what the model expects of them.
     """
     points, values, errors = _observed(space, results)
-    beyond = [each.point for each in results if each.kind == "oom"]
-    for more, value in ((beyond, values.min()), (list(pending), None)):
-        if more:
-            brings = np.full(len(more), value)
-            if value is None:
-                brings, _ = _posterior(space, points, values, errors, more)
-            points, values = [*points, *more], np.concatenate([values, brings])
-            errors = np.concatenate([errors, np.full(len(more), USUAL_ERROR)])
+    if pending:
+        brings, _ = _posterior(space, points, values, errors, [*pending])
+        points, values = [*points, *pending], np.concatenate([values, brings])
+        errors = np.concatenate([errors, np.full(len(pending), USUAL_ERROR)])
     so_far, _ = _posterior(space, points, values, errors, points)
     mean, spread = _posterior(space, points, values, errors, free)
-    gain = expected_improvement(mean - so_far.max(), spread)
+    lead = mean - so_far.max()
+    z = lead / spread  # the gain is E[max(0, X)] for normal X (J. Mockus, 1978)
+    below = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in z])
+    gain = lead * below + spread * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     return free[draw.choice(np.flatnonzero(gain >= gain.max() - 1e-9).tolist())]
 
 
@@ -351,23 +320,17 @@ def expected(space: Space, results: Sequence[Result]) -> dict[Point, float]:
     return dict(zip(points, mean.tolist(), strict=True))
 
 
-def expected_improvement(lead: Floats, spread: Floats) -> Floats:
-    """E[max(0, X)] for normal X with these means and standard deviations, shapes [n] (J. Mockus, 1978)."""
-    z = lead / spread
-    below = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in z])
-    return np.asarray(lead * below + spread * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi), dtype=np.float64)
-
-
 def _observed(space: Space, results: Sequence[Result]) -> tuple[list[Point], Floats, Floats]:
     """Points, values and standard errors; the command as given is 0 by definition."""
-    measured = [(each.point, each.value, each.low) for each in results if each.value is not None]
-    points = [space.base, *(point for point, _, _ in measured)]
-    values = np.array([0.0, *(value for _, value, _ in measured)])
-    return points, values, np.array([0.0, *(_error(value, low) for _, value, low in measured)])
-
-
-def _error(value: float, low: float | None) -> float:
-    return USUAL_ERROR if low is None else max(1e-3, (value - low) / Z95)
+    points, values, errors = [space.base], [0.0], [0.0]
+    worst = min([0.0, *(each.value for each in results if each.value is not None)])
+    for each in results:
+        value = worst if each.kind == "oom" else each.value
+        if value is not None:
+            points.append(each.point)
+            values.append(value)
+            errors.append(USUAL_ERROR if each.low is None else max(1e-3, (value - each.low) / Z95))
+    return points, np.array(values), np.array(errors)
 
 
 def _posterior(

@@ -80,6 +80,19 @@ class Storage:
         except (StorageInternalError, SQLAlchemyError) as error:
             raise AutobrrrError(f"{self.shown} can't be used: {_said(error)}") from None
 
+    def beat(self, trial_id: int) -> threading.Event:
+        """Say that a trial's worker lives, from a thread of its own, until the event is set."""
+        over = threading.Event()
+
+        def go_on() -> None:
+            while not over.wait(BEAT_S):
+                with contextlib.suppress(OptunaError, SQLAlchemyError):  # the next beat, or the worker, tells
+                    self.rdb.record_heartbeat(trial_id)
+
+        self.rdb.record_heartbeat(trial_id)
+        threading.Thread(target=go_on, name="beat", daemon=True).start()
+        return over
+
     def close(self) -> None:
         with contextlib.suppress(SQLAlchemyError):
             self.rdb.remove_session()
@@ -97,7 +110,7 @@ def connect(url: URL) -> Storage:
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed")  # we beat ourselves
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     bare = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
-    for attempt in range(RACES):
+    for attempt in range(1, RACES + 1):
         try:
             return Storage(shown=str(bare), rdb=_open(url))
         except ImportError:
@@ -106,14 +119,13 @@ def connect(url: URL) -> Storage:
                 install_line("psycopg[binary]"),
             ) from None
         except (RuntimeError, SQLAlchemyError, StorageInternalError) as error:
-            raced = isinstance(_innermost(error), IntegrityError | ProgrammingError)
-            raced = raced or "already exists" in str(error)  # as SQLite says it
-            if not raced or attempt == RACES - 1:
-                said = _said(error)
-                kind = UsageError if any(mark in said for mark in OF_THE_USER) else AutobrrrError
-                hint = "check user, password and database of --storage; put the password into ~/.pgpass"
+            own, said = _own(error), _said(error)
+            raced = isinstance(own, IntegrityError | ProgrammingError) or "already exists" in said
+            kind = UsageError if any(mark in said for mark in OF_THE_USER) else AutobrrrError
+            hint = "check user, password and database of --storage; put the password into ~/.pgpass"
+            if attempt == RACES or not raced:
                 raise kind(f"{bare} can't be used: {said}", hint) from None
-            time.sleep(0.1 * (attempt + 1))
+            time.sleep(0.1 * attempt)
     raise AssertionError("not reached")
 
 
@@ -130,32 +142,11 @@ def _open(url: URL) -> RDBStorage:
 
 def _said(error: Exception) -> str:
     """The first line of the database's own words."""
-    text = str(getattr(_innermost(error), "orig", None) or _innermost(error)).strip()
+    text = str(getattr(_own(error), "orig", None) or _own(error)).strip()
     return re.sub(r"^.* failed: ", "", text.split("\n")[0])
 
 
-def _innermost(error: Exception) -> Exception:
+def _own(error: Exception) -> Exception:
     """The database's own error; Optuna wraps it."""
     cause = error.__cause__
     return cause if isinstance(cause, SQLAlchemyError) else error
-
-
-class Beat:
-    """Says that a trial's worker lives, from a thread of its own, until it is stopped."""
-
-    def __init__(self, storage: Storage, trial_id: int) -> None:
-        self._storage = storage
-        self._trial_id = trial_id
-        self._over = threading.Event()
-        storage.rdb.record_heartbeat(trial_id)
-        self._thread = threading.Thread(target=self._go_on, name="beat", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._over.set()
-        self._thread.join(1.0)
-
-    def _go_on(self) -> None:
-        while not self._over.wait(BEAT_S):
-            with contextlib.suppress(OptunaError, SQLAlchemyError):  # the next beat, or the worker, will tell
-                self._storage.rdb.record_heartbeat(self._trial_id)
