@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from autobrrr.machine.file_readiness import is_readable
 from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
 from autobrrr.relaunch.trial.trial_agents import Witnesses
-from autobrrr.relaunch.trial.trial_endings import TrialEnding, ending_of, last_lines
+from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding, ending_of, last_lines
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
@@ -36,9 +35,8 @@ DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
 ANSWER_S = 20.0
 OUTPUT = "output"  # a file: nobody need read along
 MOST_OUTPUT_BYTES = 64 << 20  # it may lie in memory: what is longer begins anew
-PATIENCE = 10.0  # times what a remedy usually takes to come on
+COMING_ON_S = 300.0  # for a step while a remedy comes on: it may compile
 KEEP_S = 600.0  # for the copy of what is kept
-LATEST = 64  # silences that are kept; earlier steps may have been of another kind
 FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the same
 ROOT = Path(__file__).resolve().parents[3]
 _PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
@@ -67,7 +65,7 @@ class Limits:
 
     first_step_s: float = 300.0
     settle_s: float = 30.0
-    silence_s: float = 30.0
+    silence_s: float = 120.0
     silence_steps: float = 20.0
     grace_s: float = 3.0
 
@@ -98,21 +96,9 @@ class LiveTrial:
     _said: dict[str, object] = field(default_factory=dict)  # by the keeper and the init, the latest of each
     _keeper_is_gone: bool = False
     _alive_ns: int = 0
-    _last_ns: int = 0  # when the last step ended
-    _silences: deque[int] = field(default_factory=lambda: deque(maxlen=LATEST))  # of a step or more, each
     closed: bool = False
     _last_lines: tuple[str, ...] = ()
     _paid_at: int | None = None  # the step by which remedies that take long at first are through with it
-
-    @property
-    def _awaits_remedy(self) -> bool:
-        """One has neither gone on nor been refused: what is measured now would be without it."""
-        return self._paid_at is None
-
-    @property
-    def _is_paying(self) -> bool:
-        """All are on, but steps still hold what one takes once, compilation say."""
-        return self._paid_at is not None and self.steps.count < self._paid_at
 
     @property
     def steps(self) -> TrialSteps:
@@ -156,25 +142,18 @@ class LiveTrial:
                 os.truncate(output, 0)
         now = time.perf_counter_ns()
         steps = self.steps
-        patience_s = self._patience_s()
-        first_step_s = max(self.limits.first_step_s, patience_s)
-        before_ns, self._last_ns = self._last_ns, max(steps.last_end_ns or self.began_ns, self._alive_ns)
-        if self.began_ns < before_ns < self._last_ns:  # to the first step it had to come up, too
-            self._silences.append(self._last_ns - before_ns)
-        silent_ns = now - self._last_ns
+        comes_on = self._is_coming_on()
+        first_step_s = max(self.limits.first_step_s, COMING_ON_S if comes_on else 0.0)
+        silent_s = (now - max(steps.last_end_ns or self.began_ns, self._alive_ns)) / 1e9
+        usual_s = max(self.limits.silence_s, self.limits.silence_steps * steps.typical_ns / 1e9)
         if steps.loss_lost:
-            self.ending = self._given_up("nan", "its loss is no longer a finite number")
-        elif not steps.count and not self.witnesses.resting and silent_ns > first_step_s * 1e9:
-            self.ending = self._given_up(
+            self._give_up("nan", "its loss is no longer a finite number")
+        elif not steps.count and not self.witnesses.resting and silent_s > first_step_s:
+            self._give_up(
                 "no_steps", f"no training step was seen within {first_step_s:.0f} s after it started"
             )
-        elif steps.count and silent_ns > max(
-            (first_step_s if patience_s else self.limits.silence_s) * 1e9,
-            self.limits.silence_steps * max(self._silences, default=0),
-        ):
-            self.ending = self._given_up(
-                "hang", f"no step for {silent_ns / 1e9:.0f} s, after {steps.count} steps"
-            )
+        elif steps.count and silent_s > (first_step_s if comes_on else usual_s):
+            self._give_up("hang", f"no step for {silent_s:.0f} s, after {steps.count} steps")
 
     def warm_up(self, on_look: Callable[[], None] = lambda: None) -> bool:
         """Wait until step times have settled; false where the trial ended before."""
@@ -182,23 +161,20 @@ class LiveTrial:
         while self.ending is None:
             self.look()
             on_look()
-            if self.steps.lack_stamps:
-                why = "it computes on a device that works asynchronously, whose clock is not seen"
-                self.ending = self._given_up("no_device_stamps", why)
-                return False
-            if self.steps.count and (first_seen_ns is None or self._is_paying):
-                first_seen_ns = time.perf_counter_ns()
-            known = not (self.steps.hardly_seen or self._is_paying or self._awaits_remedy)
-            self.settled = known and is_settled(self.steps.recent)
-            if self.settled or (
-                first_seen_ns is not None
-                and time.perf_counter_ns() - first_seen_ns > self.limits.settle_s * 1e9
-                and len(self.steps.recent) >= 2
-            ):
-                self._refused_remedy()
-                return self.ending is None
+            steps, now = self.steps, time.perf_counter_ns()
+            comes_on = self._is_coming_on()
+            if steps.count and (first_seen_ns is None or (comes_on and self._paid_at is not None)):
+                first_seen_ns = now
+            self.settled = not (steps.hardly_seen or comes_on) and is_settled(steps.recent)
+            if self.settled or (first_seen_ns or now) + self.limits.settle_s * 1e9 < now:
+                if steps.lack_stamps:
+                    why = "it computes on a device that works asynchronously, whose clock is not seen"
+                    self._give_up("no_device_stamps", why)
+                if len(steps.recent) >= 2 or self.ending is not None:
+                    self._refuse_what_is_not_on()
+                    break
             time.sleep(LOOK_S)
-        return False
+        return self.ending is None
 
     def wait_for_start(self) -> None:
         """Until the script's process is there, or can't be.
@@ -222,7 +198,9 @@ class LiveTrial:
         now = time.perf_counter_ns()
         self.ran_ns += 0 if self.paused else now - (self._alive_ns or self.began_ns)
         self.paused = True
-        self._see_what_went_off()
+        self.told.news()
+        if lost := self.witnesses.lost or self.told.lost:  # what was measured since was not all with it
+            self._give_up("not_applied", lost)
         return now
 
     def taken(self) -> Bytes:
@@ -233,7 +211,7 @@ class LiveTrial:
         """Let them go on; the moment."""
         now = time.perf_counter_ns()
         self._ask({"resume": 1}, "resumed")
-        self._alive_ns = self._last_ns = time.perf_counter_ns()
+        self._alive_ns = time.perf_counter_ns()
         self.paused = False
         return now
 
@@ -266,36 +244,29 @@ class LiveTrial:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.kept = cast("int | str", self._said.get("kept", self.kept))
 
-    def _patience_s(self) -> float:
-        """How long a step may take, because a remedy comes on or is about to; 0: no longer than usual."""
-        chosen = [REGISTRY[name] for name in self.launch.remedies if name in REGISTRY]
-        self.told.news()
-        told = {line["remedy"] for line in self.told.remedies}
-        if self._awaits_remedy and told.issuperset(self.launch.remedies):
-            self._paid_at = self.steps.count + max((each.warm_up_steps for each in chosen), default=0)
-        comes_on = self._awaits_remedy or self._is_paying
-        return PATIENCE * sum(each.price_s for each in chosen) if comes_on else 0.0
+    def _is_coming_on(self) -> bool:
+        """A remedy is neither on nor refused, or steps still hold what it takes once, such as compiling."""
+        if self._paid_at is None:
+            self.told.news()
+            if {line["remedy"] for line in self.told.remedies}.issuperset(self.launch.remedies):
+                chosen = [REGISTRY[name] for name in self.launch.remedies if name in REGISTRY]
+                self._paid_at = self.steps.count + max((each.warm_up_steps for each in chosen), default=0)
+        return self._paid_at is None or self.steps.count < self._paid_at
 
-    def _given_up(self, kind: str, why: str) -> TrialEnding:
-        return TrialEnding(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
+    def _give_up(self, kind: Kind, why: str) -> None:
+        """It is over, unless it was before."""
+        if self.ending is None:
+            self.ending = TrialEnding(kind=kind, why=why, lines=self.lines)
 
-    def _refused_remedy(self) -> None:
+    def _refuse_what_is_not_on(self) -> None:
         """A remedy that is to be measured must be on."""
-        refused = [line for line in self.told.remedies if line.get("status") == "refused"]
-        if refused:
-            first = refused[0]
-            self.ending = self._given_up("not_applied", f"{first['remedy']}: {first.get('why')}")
-        elif self._awaits_remedy:
+        for line in self.told.remedies:
+            if line.get("status") == "refused":
+                self._give_up("not_applied", f"{line['remedy']}: {line.get('why')}")
+        if self._paid_at is None:
             names = ", ".join(self.launch.remedies)
             why = f"{names}: it was not applied within {self.limits.settle_s:.0f} s of steps"
-            self.ending = self._given_up("not_applied", why)
-
-    def _see_what_went_off(self) -> None:
-        """What has been measured since the last look was not all with it."""
-        self.told.news()
-        lost = self.witnesses.lost or self.told.lost
-        if lost is not None and self.ending is None:
-            self.ending = self._given_up("not_applied", lost)
+            self._give_up("not_applied", why)
 
     def _send(self, command: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):
@@ -319,8 +290,7 @@ class LiveTrial:
                 data = b""
             if not data:
                 self._keeper_is_gone = True
-                if self.ending is None:
-                    self.ending = self._given_up("crash", "the trial's supervisor is gone")
+                self._give_up("crash", "the trial's supervisor is gone")
                 return came
             came = True
             self._take(json.loads(data))
@@ -330,15 +300,11 @@ class LiveTrial:
         self._said |= line
         if "ended" in line:
             self.witnesses.look()
-            if self.ending is None:
-                self.ending = ending_of(
-                    int(str(line["ended"])),
-                    self.lines,
-                    steps=self.steps.count,
-                    left=int(str(line.get("left", 0))),
-                )
-        elif "no_start" in line and self.ending is None:
-            self.ending = self._given_up("no_start", str(line["no_start"]))
+            code, left = int(str(line["ended"])), int(str(line["left"]))
+            found = ending_of(code, self.lines, steps=self.steps.count, left=left)
+            self.ending = self.ending or found
+        elif "no_start" in line:
+            self._give_up("no_start", str(line["no_start"]))
         elif "no_walls" in line:
             raise AutobrrrError(
                 f"no sandbox is possible here, so trials could write into your files: {line['no_walls']}",

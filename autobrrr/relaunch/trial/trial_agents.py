@@ -79,12 +79,13 @@ class TrialAgents:
 
     def drain(self) -> None:
         """Have its device work off what is queued, and no more queued for a moment; `draining` until then."""
+
+        def drained(_: Heard) -> None:
+            self.draining = False
+
         self.draining = self.facts is not None and self.facts.is_asynchronous and not self.link.lost
         if self.draining:
-            self.link.command("drain", self._drained)
-
-    def _drained(self, _: Heard) -> None:
-        self.draining = False
+            self.link.command("drain", drained)
 
     def _know(self, event: Heard) -> None:
         self.facts = msgspec.convert(event.get("facts"), JobFacts)
@@ -134,7 +135,11 @@ class Witnesses:
     def chief(self) -> TrialAgents | None:
         """Of those that train the lowest rank; else any that is there."""
         known = [each for each in self._by_name.values() if each.facts is not None]
-        return min(known, key=lambda each: (not each.steps.count, _rank(each)), default=None)
+        return min(
+            known,
+            key=lambda each: (not each.steps.count, (each.facts and each.facts.rank) or 0),
+            default=None,
+        )
 
     @property
     def steps(self) -> TrialSteps:
@@ -156,8 +161,7 @@ class Witnesses:
 
     @property
     def world_size(self) -> int:
-        size = None if self.facts is None else self.facts.world_size
-        return size or 1
+        return (None if self.facts is None else self.facts.world_size) or 1
 
     def flush(self) -> None:
         if self.chief is not None:
@@ -185,8 +189,3 @@ class Witnesses:
 
     def return_(self) -> None:
         self.resting = False
-
-
-def _rank(witness: TrialAgents) -> int:
-    rank = None if witness.facts is None else witness.facts.rank
-    return 0 if rank is None else rank

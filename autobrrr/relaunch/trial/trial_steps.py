@@ -21,12 +21,11 @@ from autobrrr.tuner.token_adjustment import (
     vary,
 )
 
-MOST_KEPT = 1 << 16
+MOST_KEPT, MOST_SAMPLED = 1 << 16, 256
 FEWEST_TO_SETTLE = 4
 SETTLING_NS = 250_000_000
 SETTLED = 0.06
 LOSSES = 3
-UNSTAMPED_STEPS, UNSTAMPED_NS = 32, 3_000_000_000  # without a stamp, until it is clear that none will come
 
 
 class TrialSteps:
@@ -49,9 +48,8 @@ class TrialSteps:
         self.last_end_ns = int(records["end_ns"][-1])
         fresh = representative(records)
         self._kept = np.concatenate([self._kept, fresh])[-MOST_KEPT:]
-        self._sampled = np.concatenate([self._sampled, fresh[fresh["flags"] & ring_layout.PHASES != 0]])[
-            -256:
-        ]
+        sampled = fresh[fresh["flags"] & ring_layout.PHASES != 0]
+        self._sampled = np.concatenate([self._sampled, sampled])[-MOST_SAMPLED:]
 
     def block(self, start_ns: int, settle: int = 0) -> TokenBlock:
         """The representative steps that began after a moment, without the first few."""
@@ -69,9 +67,7 @@ class TrialSteps:
     @property
     def lack_stamps(self) -> bool:
         """They are those of a device that works asynchronously, and its clock is not seen."""
-        if self.clock == "host" or len(self._kept) < UNSTAMPED_STEPS or len(self.recent):
-            return False
-        return bool(self._kept["end_ns"][-1] - self._kept["end_ns"][0] > UNSTAMPED_NS)
+        return self.clock != "host" and len(self._kept) > 0 and not len(self.recent)
 
     @property
     def samples(self) -> int | None:
@@ -132,15 +128,12 @@ def is_settled(durations: Durations) -> bool:
     if len(durations) < 2 * FEWEST_TO_SETTLE:
         return False
     typical = float(np.median(durations[-FEWEST_TO_SETTLE:]))
-    width = max(FEWEST_TO_SETTLE, int(np.ceil(SETTLING_NS / max(typical, 1.0))))
-    width = min(width, 200)
-    medians = [
-        float(np.median(durations[len(durations) - (i + 1) * width : len(durations) - i * width]))
-        for i in range(min(4, len(durations) // width))
-    ]
+    width = min(200, max(FEWEST_TO_SETTLE, int(np.ceil(SETTLING_NS / max(typical, 1.0)))))
+    ends = range(len(durations), max(0, len(durations) - 4 * width), -width)
+    medians = [float(np.median(durations[end - width : end])) for end in ends if end >= width]
     if len(medians) < 2:
         return False
-    if abs(np.log(medians[0] / medians[1])) < SETTLED:
-        return True
     late, early = medians[:2], medians[2:]
+    if abs(np.log(late[0] / late[1])) < SETTLED:
+        return True
     return len(early) == 2 and min(late) <= max(early) and min(early) <= max(late)
