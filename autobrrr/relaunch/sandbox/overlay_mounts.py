@@ -34,7 +34,6 @@ LEFT_ALONE = ("/proc", "/sys", "/dev")
 # An overlay would hide the sockets of the system.
 READ_ONLY = ("/run", "/boot", "/lost+found")
 SHARED_MEMORY = "/dev/shm"
-MOST_TARGETS = 200
 PR_CAPBSET_DROP = 24
 # Of root: to take an overlay off, to open a file past it by its handle, to make a disk, to trace the init, …
 BEYOND_WALLS = {"dac_read_search": 2, "sys_module": 16, "sys_rawio": 17, "sys_ptrace": 19, "sys_admin": 21}
@@ -167,14 +166,11 @@ def copy_out(uppers: Mapping[str, str], destination: str) -> int:
     """
     count = 0
     for covered, written in uppers.items():
-        for here, folders, files in os.walk(written):
-            folders[:] = [name for name in folders if name != "__pycache__"]
-            into = destination + covered + here[len(written) :]
-            for name in files:
-                if not stat.S_ISREG(os.lstat(f"{here}/{name}").st_mode):
-                    continue
-                os.makedirs(into, exist_ok=True)
-                shutil.copyfile(f"{here}/{name}", f"{into}/{name}")
+        for file in Path(written).rglob("*"):
+            if "__pycache__" not in file.parts and stat.S_ISREG(file.lstat().st_mode):
+                into = Path(destination + covered, file.relative_to(written))
+                into.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, into)
                 count += 1
     return count
 
@@ -200,15 +196,15 @@ def _overlays(seen: Sequence[Mount], home: str) -> Uppers:
             continue
         with contextlib.suppress(PermissionError):
             for target in targets(mount.at, visible):
-                uppers |= _overlay(target, home) if len(uppers) < MOST_TARGETS else {}
+                uppers |= _overlay(target, home)
     return uppers
 
 
 def _overlay(target: str, home: str, lower: str | None = None) -> Uppers:
-    """One overlay; none where the file system refuses to be under one, or nobody may enter the folder."""
+    """One overlay; none where file system or name refuse to be under one, or nobody may enter the folder."""
     number = len(os.listdir(home))  # what was refused has left its folders
     upper, work = f"{home}/{number}-upper", f"{home}/{number}-work"
-    if re.search(r"[:,\\]", target) or not os.access(target, os.X_OK | os.R_OK):
+    if not os.access(target, os.X_OK | os.R_OK):
         return {}
     os.mkdir(upper)
     os.mkdir(work)

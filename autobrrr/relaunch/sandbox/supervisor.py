@@ -165,11 +165,10 @@ def _said(problem: OSError) -> str:
 
 def _received(link: socket.socket) -> Line:
     """The next packet; empty where the other end is gone."""
-    try:
-        found = json.loads(link.recv(1 << 16) or b"{}")
-    except OSError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    with contextlib.suppress(OSError):
+        found: Line = json.loads(link.recv(1 << 16) or b"{}")
+        return found
+    return {}
 
 
 def _tell(link: socket.socket, line: Line) -> None:

@@ -73,8 +73,9 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
     if ending.kind == "oom" and reserved:
         held = f"the suspended baseline holds {size(reserved)} of the GPU"
         ending = replace(ending, why=f"{ending.why} ({held})")
-    last = f"; last line: {ending.lines[-1].strip()}" if ending.lines else ""
-    why = ending.why if not last or ending.lines[-1].strip() in ending.why else ending.why + last
+    why, last = ending.why, ending.lines[-1].strip() if ending.lines else ""
+    if last not in why:
+        why += f"; last line: {last}"
     return Result(point=point, value=None, kind=ending.kind, why=why)
 
 

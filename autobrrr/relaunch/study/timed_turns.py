@@ -214,7 +214,7 @@ class TimedTurns:
     clock: StepClock = "host"
 
     def start(self) -> None:
-        """One start more: fresh processes, and their turns.
+        """One start more: fresh processes, and their turns; the longer they took to start, the more of them.
 
         Raises:
             Unmeasurable: a side fails, or ends before it can be timed.
@@ -224,7 +224,7 @@ class TimedTurns:
         with self.up(*names[first:], *names[:first]) as trials:
             if not self.results:
                 refuse_crowding(trials[BEFORE].taken().memory, available_bytes())
-            self.measure(trials)
+            self._measure(trials)
 
     @contextlib.contextmanager
     def up(self, *sides: str) -> Iterator[dict[str, LiveTrial]]:
@@ -242,12 +242,7 @@ class TimedTurns:
         if trial.steps.count >= FEWEST_STEPS:
             self.seen[side].step_ns.append(trial.steps.typical_ns)
 
-    def measure(self, trials: Mapping[str, LiveTrial]) -> None:
-        """Time rounds of turns; the longer the start took, the more of them.
-
-        Raises:
-            Unmeasurable: a side fails, or ends before it was timed.
-        """
+    def _measure(self, trials: Mapping[str, LiveTrial]) -> None:
         rounds: list[Round] = []
         for trial in trials.values():
             if trial.witnesses.chief is not None:

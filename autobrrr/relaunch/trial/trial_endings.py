@@ -81,33 +81,26 @@ def ending_of(code: int, lines: tuple[str, ...], *, steps: int, left: int) -> Tr
 
 def _reason(code: int, lines: tuple[str, ...], steps: int, left: int) -> tuple[Kind, str]:
     if code == 0:
-        if left and not steps:
-            return (
-                "background",
-                f"it went into the background: its process ended, but {left} of its processes continued",
-            )
-        if not steps:
-            return "no_steps", "it ended without a training step"
-        return "too_short", f"it ended after {steps} steps, too few to measure"
+        if steps:
+            return "too_short", f"it ended after {steps} steps, too few to measure"
+        if left:
+            why = f"it went into the background: its process ended, but {left} of its processes continued"
+            return "background", why
+        return "no_steps", "it ended without a training step"
     if code == 2:
         refused = next((found for line in reversed(lines) if (found := _REFUSED_FLAG.search(line))), None)
         if refused is not None:
             return "refused_flag", _shorten(refused.group(0))
-    text = "\n".join(lines)
     for kind, pattern, said in _OF_OUTPUT:
-        if re.search(pattern, text, re.IGNORECASE):
-            return kind, _with_line(said, pattern, lines)
+        for line in reversed(lines):
+            if re.search(pattern, line, re.IGNORECASE):
+                return kind, _shorten(f"{said}: {line.strip()}")
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return "oom", "killed by the system, probably because memory ran out"
     named = {each.value: each.name for each in signal.Signals}  # most real-time signals have no name
     how = f"killed by {named.get(-code, f'signal {-code}')}" if code < 0 else f"exit code {code}"
     last = lines[-1] if lines else "it printed nothing"
     return "crash", _shorten(f"{how}: {last}")
-
-
-def _with_line(said: str, pattern: str, lines: tuple[str, ...]) -> str:
-    line = next(line for line in reversed(lines) if re.search(pattern, line, re.IGNORECASE))
-    return _shorten(f"{said}: {line.strip()}")
 
 
 def _shorten(text: str) -> str:

@@ -120,20 +120,17 @@ class TrialFactory:
         launch = replace(launch, command=tuple(words), environment=env)
         fence = None
         if self.walled:
-            fence = walls(launch.folder, launch.environment, network=self.network)
-            fence["open_folders"] = [str(self.home)]
+            fence = {**walls(launch.folder, env, network=self.network), "open_folders": [str(self.home)]}
         kept = None if self.kept is None else str(self.kept.resolve())
-        place = self.home / f"t{self._number}"
-        trial = live_trial.start(launch, place, self.limits, fence, kept)
+        trial = live_trial.start(launch, self.home / f"t{self._number}", self.limits, fence, kept)
         self._live = [each for each in self._live if not each.closed] + [trial]
         trial.wait_for_start()
         return trial
 
     def learn(self, base: LiveTrial) -> None:
         """Set limits by what the command as given took to its first step."""
-        if base.start_ns is not None:
-            least = max(FIRST_STEP_LEAST_S, FIRST_STEP_FACTOR * base.start_ns / 1e9)
-            self.limits = replace(self.limits, first_step_s=least)
+        usual_s = (base.start_ns or 0) / 1e9
+        self.limits = replace(self.limits, first_step_s=max(FIRST_STEP_LEAST_S, FIRST_STEP_FACTOR * usual_s))
 
 
 def sweep(runtime: Path) -> None:
