@@ -35,6 +35,7 @@ LENGTH = re.compile(
 SHAPE = (
     "write NAME=int:LOW..HIGH[:log], NAME=float:LOW..HIGH[:log], NAME=choice:A,B,… or the name of a remedy"
 )
+EFFECTS = {"stream": "draws other random numbers", "changes-training": "may change training results"}
 Kind = Literal["flag", "variable", "remedy"]
 Point = tuple[int, ...]  # the level of each parameter
 
@@ -140,8 +141,7 @@ class Space:
         """Why a point can't be started; None where it can."""
         names = {self.parameters[i].remedy for i in self.changed(point) if self.parameters[i].remedy}
         for one, other in itertools.combinations(sorted(names), 2):
-            both = set(REGISTRY[one].targets) & set(REGISTRY[other].targets)
-            if both:
+            if both := set(REGISTRY[one].targets) & set(REGISTRY[other].targets):
                 return f"{one} and {other} both set {', '.join(sorted(both))}"
         if self.accumulate is not None and self.batch is not None:
             batch = self.batch_of(point)
@@ -164,13 +164,12 @@ class Space:
         Variables of libraries, remedies (but `batch.larger`) and flags of the loader leave the samples of a
         step alone; of other flags only the batch size is understood.
         """
-        differing = self.changed(point, other)
-        for i in differing:
+        for i in self.changed(point, other):
             parameter = self.parameters[i]
             unknown = parameter.kind == "flag" and not parameter.feeds
             if (unknown or parameter.remedy == "batch.larger") and i != self.batch:
                 return None
-        if self.batch not in differing:
+        if self.batch is None or point[self.batch] == other[self.batch]:
             return 1.0
         mine, its = self.samples(point), self.samples(other)
         return mine / its if mine and its else None
@@ -272,11 +271,10 @@ def make_space(
         keeps[which] = replace(keeps[which], cls="rounding")
         space = replace(space, parameters=tuple(keeps), accumulate=flag, samples_an_update=batch * rounds)
     for parameter in space.parameters:
-        if parameter.cls not in allowed and not parameter.feeds:
-            raise UsageError(
-                f"--param {parameter.name}: it {_effect(parameter.cls)}",
-                f"add --allow {parameter.cls} to include it",
-            )
+        cls = parameter.cls
+        if cls not in allowed and not parameter.feeds:
+            does = EFFECTS.get(cls, f"is of class {cls}")
+            raise UsageError(f"--param {parameter.name}: it {does}", f"add --allow {cls} to include it")
     if not space.points():
         raise UsageError("there is nothing to try: every parameter has only one value", SHAPE)
     return space
@@ -293,9 +291,3 @@ def accumulation(command: Sequence[str], declared: Mapping[str, Declared]) -> tu
 def shown(value: Value) -> str:
     """A level for people, and to compare levels by."""
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _effect(cls: str) -> str:
-    if cls == "stream":
-        return "draws other random numbers"
-    return "may change training results" if cls == "changes-training" else f"is of class {cls}"

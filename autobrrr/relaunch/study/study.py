@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.recipe import Recipe
+from autobrrr.recipe import Recipe, script_of
 from autobrrr.records import Trial, TuneProgress, Tuning
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
@@ -130,10 +130,8 @@ class Study:
             self._base = None
 
     def _warm(self, trial: LiveTrial, what: str) -> bool:
-        def look() -> None:
-            self._say("trial", f"{what}: {trial.steps.count} steps, waiting for stable step times")
-
-        return trial.warm_up(look)
+        waits = "steps, waiting for stable step times"
+        return trial.warm_up(lambda: self._say("trial", f"{what}: {trial.steps.count} {waits}"))
 
     def _search(self) -> None:
         while not self._took_ns or self.has_time_for(1 + KEPT_BACK):
@@ -311,6 +309,7 @@ class Study:
             winner, found = self.space.base, None
         self._seen.samples = self._seen.samples or self.space.samples(self.space.base)
         self._seen.tokens = self._seen.tokens if self._counting.tokens else None
-        self._seen.script = self.stable.script_name
+        script = script_of(self.stable.command)
+        self._seen.script = None if script is None else Path(script).name
         notes = [*self._notes, *self._counting.notes]
         return conclude(self.space, self._seen, self.search.results, winner, found, notes=notes)

@@ -224,8 +224,6 @@ class LiveTrial:
         if self.closed:
             return
         self.closed = True
-        if keep is not None:
-            self.kept = "the copy was not finished"
         self.witnesses.close()
         self._send({"stop": self.limits.grace_s})
         self._send({"keep": None if keep is None else str(keep)})
@@ -233,16 +231,17 @@ class LiveTrial:
         while not self._keeper_is_gone and time.monotonic() < deadline:
             self._hear(0.2)
         self.link.close()
-        if self.keeper.poll() is None:
-            try:
-                self.keeper.wait(ANSWER_S)
-            except subprocess.TimeoutExpired:
-                self.keeper.kill()
-                self.keeper.wait()
+        self._keeper_is_gone = True
+        try:
+            self.keeper.wait(ANSWER_S)
+        except subprocess.TimeoutExpired:
+            self.keeper.kill()
+            self.keeper.wait()
         self._last_lines = self.lines
         self.prepared.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.kept = cast("int | str", self._said.get("kept", self.kept))
+        unfinished = 0 if keep is None else "the copy was not finished"
+        self.kept = cast("int | str", self._said.get("kept", unfinished))
 
     def _is_coming_on(self) -> bool:
         """A remedy is neither on nor refused, or steps still hold what it takes once, such as compiling."""
@@ -276,25 +275,22 @@ class LiveTrial:
         self._said.pop(answer, None)
         self._send(command)
         deadline = time.monotonic() + ANSWER_S
-        while answer not in self._said and time.monotonic() < deadline:
-            if not self._hear(0.2) and self._keeper_is_gone:
-                return
+        while answer not in self._said and not self._keeper_is_gone and time.monotonic() < deadline:
+            self._hear(0.2)
 
-    def _hear(self, timeout_s: float) -> bool:
-        """Read what the keeper says; whether something came."""
-        came = False
-        while self.link.fileno() >= 0 and is_readable(self.link, 0.0 if came else timeout_s):
+    def _hear(self, timeout_s: float) -> None:
+        """Read what the keeper says; waits at most so long for it."""
+        while not self._keeper_is_gone and is_readable(self.link, timeout_s):
             try:
                 data = self.link.recv(1 << 16)
             except OSError:
                 data = b""
-            if not data:
+            if data:
+                self._take(json.loads(data))
+            else:
                 self._keeper_is_gone = True
                 self._give_up("crash", "the trial's supervisor is gone")
-                return came
-            came = True
-            self._take(json.loads(data))
-        return came
+            timeout_s = 0.0
 
     def _take(self, line: dict[str, object]) -> None:
         self._said |= line

@@ -76,11 +76,6 @@ class TrialFactory:
     home: Path = field(init=False)
     _held: int = -1
 
-    @property
-    def script_name(self) -> str | None:
-        script = recipe.script_of(self.command)
-        return None if script is None else Path(script).name
-
     def __enter__(self) -> TrialFactory:
         make_private(self.runtime)
         sweep(self.runtime)
