@@ -34,6 +34,7 @@ LEFT_ALONE = ("/proc", "/sys", "/dev")
 # An overlay would hide the sockets of the system.
 READ_ONLY = ("/run", "/boot", "/lost+found")
 SHARED_MEMORY = "/dev/shm"
+MOST_TARGETS = 200
 PR_CAPBSET_DROP = 24
 # Of root: to take an overlay off, to open a file past it by its handle, to make a disk, to trace the init, …
 BEYOND_WALLS = {"dac_read_search": 2, "sys_module": 16, "sys_rawio": 17, "sys_ptrace": 19, "sys_admin": 21}
@@ -196,15 +197,15 @@ def _overlays(seen: Sequence[Mount], home: str) -> Uppers:
             continue
         with contextlib.suppress(PermissionError):
             for target in targets(mount.at, visible):
-                uppers |= _overlay(target, home)
+                uppers |= _overlay(target, home) if len(uppers) < MOST_TARGETS else {}
     return uppers
 
 
 def _overlay(target: str, home: str, lower: str | None = None) -> Uppers:
-    """One overlay; none where file system or name refuse to be under one, or nobody may enter the folder."""
+    """One overlay; none where the file system refuses to be under one, or nobody may enter the folder."""
     number = len(os.listdir(home))  # what was refused has left its folders
     upper, work = f"{home}/{number}-upper", f"{home}/{number}-work"
-    if not os.access(target, os.X_OK | os.R_OK):
+    if re.search(r"[:,\\]", target) or not os.access(target, os.X_OK | os.R_OK):
         return {}
     os.mkdir(upper)
     os.mkdir(work)
