@@ -104,14 +104,15 @@ class Search:
             while free := self._free():
                 self._study.sampler = self._sampler_for(free)
                 self._open = trial = self._study.ask(distributions(self._space))
+                # At once: a worker that dies without a beat is never missed.
+                self._beat = None if self._storage is None else self._storage.beat(trial._trial_id)
                 for name, value in zip(("host", "pid"), self._worker, strict=True):
                     trial.set_user_attr(name, value)
                 self._look()
                 point = point_of(trial.params, self._space)
                 if point in free and self._held.get(point, trial.number) >= trial.number:
-                    self._beat = None if self._storage is None else self._storage.beat(trial._trial_id)
                     return point
-                self._study.tell(trial, state=TrialState.FAIL)  # another worker was sooner
+                self._study.tell(self._let_go(), state=TrialState.FAIL)  # another worker was sooner
             return None
 
     def tell(self, result: Result) -> None:
