@@ -28,9 +28,6 @@ LONGEST_BLOCK_NS = 4_000_000_000
 FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
-SURELY = 3.5  # standard deviations
-# Chance that so many blocks with long steps fall to its side: look longer, give up.
-PERHAPS, RATHER = 0.3, 0.1
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 
@@ -145,65 +142,31 @@ def outlier_cap(values: NDArray[np.float64]) -> float:
     return float(high + 6 * (high - low))
 
 
-@dataclass(slots=True)
-class LongBlocks:
-    """Blocks with steps far above the rest, such as a checkpoint, among so many steps."""
+class LongSteps:
+    """Steps far above the rest, such as a checkpoint: a mean of log-ratios understates what is rare."""
 
-    blocks: int = 0
-    steps: int = 0
-
-
-class AllSteps:
-    """Time and long steps of both sides, over all pairs: a mean of log-ratios understates what is rare.
-
-    Args:
-        usual: What earlier comparisons have seen of this job with no remedy on; grows by `remember`.
-    """
-
-    def __init__(self, usual: LongBlocks) -> None:
-        self._usual = usual
-        self._long = LongBlocks(), LongBlocks()
-        self._totals = np.zeros((2, 2))  # by side: nanoseconds, steps
-        self._more = self._squares = 0.0  # how much larger the share of long steps is with it, over all pairs
+    def __init__(self) -> None:
+        self._blocks = [0, 0]  # by side: those with such a step
+        self._steps = [0, 0]
+        self._total_ns = [0.0, 0.0]
 
     def add(self, without: NDArray[np.float64], with_it: NDArray[np.float64]) -> None:
         """Two neighbouring blocks."""
         cap = outlier_cap(np.concatenate([without, with_it]))
         for side, steps in enumerate((without, with_it)):
-            self._totals[side] += steps.sum(), len(steps)
-            self._long[side].blocks += int((steps > cap).any())
-            self._long[side].steps += len(steps)
-        more = float((with_it > cap).mean() - (without > cap).mean())
-        self._more += more
-        self._squares += more**2
+            self._blocks[side] += int((steps > cap).any())
+            self._steps[side] += len(steps)
+            self._total_ns[side] += float(steps.sum())
 
-    def in_doubt(self, chance: float) -> bool:
-        """Whether it is slower over all so far, by long steps that hardly fall to its side by chance.
+    @property
+    def chance(self) -> float:
+        """That as many blocks with long steps fall to its side; 1 where it is no slower over all steps.
 
-        Where they come as often without it, blocks with them are binomial: to each side by its steps.
+        Where they come as often without it, they are binomial: to each side by its steps.
         """
-        (without, with_it), usual = self._long, self._usual
-        blocks = usual.blocks + without.blocks + with_it.blocks
-        if not with_it.blocks or self._ratio() >= 0:
-            return False
-        share = with_it.steps / (usual.steps + without.steps + with_it.steps)
-        at_least = range(with_it.blocks, blocks + 1)
-        return sum(comb(blocks, k) * share**k * (1 - share) ** (blocks - k) for k in at_least) < chance
-
-    def remember(self) -> None:
-        """The blocks without it were those of the job alone."""
-        self._usual.blocks += self._long[0].blocks
-        self._usual.steps += self._long[0].steps
-
-    def log_speed_ratio(self) -> float | None:
-        """log(speed with / without), where long steps surely come more often with it; None elsewhere.
-
-        Pairs are the observations: long steps come several in a row, as another program's turn does.
-        """
-        if self._more <= SURELY * np.sqrt(self._squares):
-            return None
-        return self._ratio()
-
-    def _ratio(self) -> float:
-        (a_ns, a_steps), (b_ns, b_steps) = self._totals
-        return float(np.log((a_ns / a_steps) / (b_ns / b_steps)))
+        blocks, (a_steps, b_steps), (a_ns, b_ns) = sum(self._blocks), self._steps, self._total_ns
+        if not self._blocks[1] or b_ns * a_steps <= a_ns * b_steps:
+            return 1.0
+        share = b_steps / (a_steps + b_steps)
+        at_least = range(self._blocks[1], blocks + 1)
+        return sum(comb(blocks, k) * share**k * (1 - share) ** (blocks - k) for k in at_least)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from autobrrr.records import Advice
 from autobrrr.records.wire_answers import ActiveRemedy
-from autobrrr.tuner.ab_blocks import LongBlocks
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 
 Arm = tuple[Advice, ...]
@@ -24,7 +23,6 @@ class ArmSwitch:
         self._bench = bench
         self._on: dict[Advice, int] = {each: each.token for each in on}
         self.lost: dict[Advice, str] = {}
-        self.usual = LongBlocks()
         self.warm = set(self._on)  # have been on for some steps
 
     @property

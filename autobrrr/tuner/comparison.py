@@ -21,10 +21,8 @@ from autobrrr.records import Reverted
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
 from autobrrr.tuner.ab_blocks import (
     LONGEST_BLOCK_NS,
-    PERHAPS,
-    RATHER,
-    AllSteps,
     BlockPlan,
+    LongSteps,
     Side,
     in_balance,
     log_speed_ratio,
@@ -78,7 +76,7 @@ class Comparison:
     lost_ns: float = 0.0  # with that, and what its blocks took longer than those without; below 0: less
     switch_ns: float = 0.0  # from the wish for a change to the first step after it
     peaks: MemoryPeaks = NO_PEAKS
-    in_doubt: bool = False  # over all steps it was slower, by long ones that came more often with it
+    chance: float = 1.0  # that it was slower over all steps, by long ones, without being the cause
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,9 +129,8 @@ class _Run:
         self.epochs_a_pair = 2 if self.only_by_epoch else 4
         self.rare = asked.rare or self.by_epoch
         self.plan: BlockPlan = self.plan_for(asked.step_ns)
-        self.typical: list[float] = []
-        self.throughput: list[float] = []
-        self.all_steps = AllSteps(board.usual)
+        self.ratios: list[float] = []  # one for each pair
+        self.long_steps = LongSteps()
         self.without_means: list[float] = []
         self.step_ns = asked.step_ns
         self.steps = 0
@@ -184,11 +181,11 @@ class _Run:
                 return _Over(*over)
             self.mind_loss_of_time()
             end_ns = self.bench.now_ns() + self.pair_ns()
-            enough = len(self.typical) >= FEWEST_PAIRS  # fewer can't prove anything
+            enough = len(self.ratios) >= FEWEST_PAIRS  # fewer can't prove anything
             if end_ns > self.asked.deadline_ns or (
                 end_ns > self.slot_end_ns and enough and not self.promising()
             ):
-                return _Over("undecided", f"not proven within the budget ({len(self.typical)} A/B pairs)")
+                return _Over("undecided", f"not proven within the budget ({len(self.ratios)} A/B pairs)")
             order, (upcoming, _) = next(orders)
             self.pair(order, upcoming)
             self.asked.on_pair(self.standing(), self.steps)
@@ -219,14 +216,12 @@ class _Run:
             more_ns = with_it.steps.sum() - len(with_it.steps) * without.steps.mean()
             # Those that settle are as slow, and the one at whose end the remedy goes off.
             self.slower_ns += float(more_ns * (self.plan.total + 1) / self.plan.steps)
-        plain = log_speed_ratio(without.steps, with_it.steps, rare=True)
-        typical = log_speed_ratio(without.steps, with_it.steps, rare=False)
-        if plain is None or typical is None:
+        plain = log_speed_ratio(without.steps, with_it.steps, rare=self.rare)
+        if plain is None:
             return
-        by_length = self.by_length.log_speed_ratio(without, with_it)
-        self.typical.append(typical if by_length is None else by_length)
-        self.throughput.append(plain)
-        self.all_steps.add(without.steps, with_it.steps)
+        by_length = None if self.rare else self.by_length.log_speed_ratio(without, with_it)
+        self.ratios.append(plain if by_length is None else by_length)
+        self.long_steps.add(without.steps, with_it.steps)
         self.without_means.append(float(without.steps.mean()))
         self.step_ns = float(np.median(self.without_means[-8:]))
         self.plan = self.plan_for(self.step_ns)
@@ -339,7 +334,7 @@ class _Run:
                 return found
             now_ns = self.bench.now_ns()
             if now_ns > self.asked.deadline_ns:
-                raise _Over("undecided", f"not proven within the budget ({len(self.typical)} A/B pairs)")
+                raise _Over("undecided", f"not proven within the budget ({len(self.ratios)} A/B pairs)")
             if side == "B":
                 self.protect(first, found, now_ns - began_ns)
 
@@ -383,14 +378,13 @@ class _Run:
 
     def promising(self) -> bool:
         """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""
-        found = self.throughput if self.rare else self.typical
         interval = self.standing().interval
         if interval is not None and interval.low > 0:
             return False
-        if len(found) < 3:
+        if len(self.ratios) < 3:
             return True
-        error = float(np.std(found, ddof=1)) / np.sqrt(len(found))
-        return bool(np.mean(found) > max(PROMISING_ERRORS * error, PROMISING_GAIN))
+        error = float(np.std(self.ratios, ddof=1)) / np.sqrt(len(self.ratios))
+        return bool(np.mean(self.ratios) > max(PROMISING_ERRORS * error, PROMISING_GAIN))
 
     def plan_for(self, step_ns: float) -> BlockPlan:
         slot_ns = self.slot_end_ns - self.began_ns
@@ -403,23 +397,19 @@ class _Run:
         return steps * self.step_ns + 2 * self.switch_ns
 
     def standing(self) -> PairStanding:
-        throughput = mean_interval(self.throughput, ALPHA, winsorise=False)
-        typical = mean_interval(self.typical, ALPHA)
         return PairStanding(
-            pairs=len(self.typical),
-            interval=throughput if self.rare else typical,
-            throughput=throughput,
+            pairs=len(self.ratios),
+            interval=mean_interval(self.ratios, ALPHA, winsorise=not self.rare),
             pause_ns=max(self.pause_ns, self.price_ns),
-            whole=self.all_steps.log_speed_ratio(),
-            in_doubt=self.all_steps.in_doubt(PERHAPS),
+            chance=self.long_steps.chance,
         )
 
     def outcome(self, over: _Over) -> Comparison:
-        found = Comparison(
+        return Comparison(
             decision=over.decision,
             why=over.why,
             interval=self.standing().interval,
-            pairs=len(self.typical),
+            pairs=len(self.ratios),
             steps=self.steps,
             duration_ns=self.bench.now_ns() - self.began_ns,
             without_ns=float(np.mean(self.without_means)) if self.without_means else None,
@@ -429,11 +419,8 @@ class _Run:
             peaks=self.bench.take_peaks(
                 {choice.remedy for choice in self.asked.with_it if choice not in self.asked.without}
             ),
-            in_doubt=self.all_steps.in_doubt(RATHER),
+            chance=self.long_steps.chance,
         )
-        if not self.asked.without:
-            self.all_steps.remember()
-        return found
 
 
 def compare(bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> Comparison:

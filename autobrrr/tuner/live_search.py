@@ -31,7 +31,7 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
-from autobrrr.tuner.stop_rules import LONG_STEPS, NO_PAIRS, PRECISION, WORTHWHILE, PairStanding, proof
+from autobrrr.tuner.stop_rules import LONG_STEPS, NO_PAIRS, PRECISION, RATHER, WORTHWHILE, PairStanding, proof
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tuning_budget import (
     ABLATION_SHARE,
@@ -384,10 +384,10 @@ class _LiveTuning:
             return None
         self.closed = self.kept
         proven = found.interval is not None and found.interval.low > 0
-        confirmed = proven and found.decision in ("better", "undecided") and not found.in_doubt
+        confirmed = proven and found.decision in ("better", "undecided") and found.chance >= RATHER
         if found.decision != "cancelled" and not confirmed:
             said = found.why if proven or found.interval is None else found.interval.words
-            said = f"{said}; {LONG_STEPS}" if found.in_doubt and LONG_STEPS not in said else said
+            said = f"{said}; {LONG_STEPS}" if found.chance < RATHER and LONG_STEPS not in said else said
             self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
         return found
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from autobrrr.agent.wire import ring_layout
 from autobrrr.tuner.ab_blocks import (
     BLOCK_NS,
-    AllSteps,
-    LongBlocks,
+    LongSteps,
     log_speed_ratio,
     pair_orders,
     plan_block,
@@ -22,6 +21,7 @@ from autobrrr.tuner.ab_blocks import (
     shortest_pairs_ns,
 )
 from autobrrr.tuner.job_under_test import STEP, Steps
+from autobrrr.tuner.stop_rules import RATHER, SURELY
 
 
 def records(took_ns: list[int], flags: list[int] | None = None, first: int = 0) -> Steps:
@@ -107,12 +107,10 @@ def test_long_steps_on_one_side_alone_are_doubted_and_then_counted(rare_without:
         steps[7] *= 9 if rare else 1
         return steps
 
-    seen = AllSteps(LongBlocks())
+    seen = LongSteps()
     for pairs in range(1, 21):
         seen.add(block(rare_without), block(True))
         if pairs == 6:
-            assert seen.in_doubt(0.1) is doubted
-            assert seen.log_speed_ratio() is None  # so few may come by chance
-    ratio = seen.log_speed_ratio()
-    assert (ratio is not None) is doubted
-    assert ratio is None or ratio == pytest.approx(-np.log(28 / 20), abs=0.02)
+            assert (seen.chance < RATHER) is doubted
+            assert seen.chance > SURELY  # so few may come by chance
+    assert (seen.chance < SURELY) is doubted
