@@ -7,6 +7,7 @@ Out: candidates, the most promising first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import msgspec
@@ -23,6 +24,24 @@ USUAL_GAIN = 1.01  # of what the diagnosis predicts nothing for, over all jobs
 UNPROVEN = "unproven"
 USUAL_ORDER = ("threads.intra_op", "optimizer.fused", "optimizer.foreach")
 """Where the diagnosis predicts nothing: what is decided soonest, or includes the next, first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the user lets a tuning try."""
+
+    allowed: tuple[ExactnessClass, ...] = ("bitwise", "rounding")
+    """Exactness classes; see `allowed_classes`."""
+    unproven: bool = False
+    """Whether what no device has run yet is tried without being named."""
+    only: tuple[str, ...] = ()
+    """Names of remedies; empty for all."""
+
+    def tries(self, remedy: Remedy) -> bool:
+        """Whether it is tried at all."""
+        unasked = self.only or remedy.only_named or (remedy.unproven and not self.unproven)
+        is_asked = remedy.name in self.only or not unasked
+        return _can_be_tried(remedy) and remedy.cls in self.allowed and is_asked
 
 
 def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
@@ -76,28 +95,22 @@ def widest(classes: Sequence[ExactnessClass]) -> ExactnessClass:
 
 
 def candidates(
-    *,
-    facts: JobFacts,
-    cores: int | None,
-    verdict: Verdict | None,
-    allowed: Sequence[ExactnessClass],
-    only: Sequence[str] = (),
-    unproven: bool = False,
+    *, facts: JobFacts, cores: int | None, verdict: Verdict | None, selection: Selection
 ) -> list[Advice]:
     """Live remedies that the user allows, ordered as they are advised, then by the verdict.
 
     Raises:
         UsageError: `only` names a remedy that does not exist or can't be tried on a running job.
     """
-    check_names(only)
+    check_names(selection.only)
     advice = {} if verdict is None else {each.remedy: each for each in verdict.advice}
     predicted = {name for name, each in advice.items() if each.expected is not None}
     treated: frozenset[str] = frozenset() if verdict is None else treated_regimes(verdict)
     found = [
         choice
         for remedy in REGISTRY.values()
-        if _may_be_tried(remedy, allowed, only, unproven)
-        and (remedy.name in predicted or remedy.name in only or not remedy.only_predicted)
+        if selection.tries(remedy)
+        and (remedy.name in predicted or remedy.name in selection.only or not remedy.only_predicted)
         for choice in _choices(remedy, facts, cores, advice.get(remedy.name))
     ]
 
@@ -113,13 +126,7 @@ def candidates(
     return sorted(found, key=promise)
 
 
-def unasked(
-    *,
-    verdict: Verdict | None,
-    allowed: Sequence[ExactnessClass],
-    only: Sequence[str] = (),
-    unproven: bool = False,
-) -> list[tuple[Advice, str]]:
+def unasked(*, verdict: Verdict | None, selection: Selection) -> list[tuple[Advice, str]]:
     """What is asked for by name, or advised for the running job, and not tried; with the reason.
 
     A live remedy has to be predicted to gain. A loader setting is advised only where the job waits for data.
@@ -131,12 +138,12 @@ def unasked(
         if each.reach == "next_epoch" or (each.reach == "live" and (each.expected or 1.0) > USUAL_GAIN)
     ]
     found = []
-    for name in only or foreseen:
+    for name in selection.only or foreseen:
         remedy = REGISTRY.get(name)
-        if remedy is None or not _can_be_tried(remedy) or _may_be_tried(remedy, allowed, only, unproven):
+        if remedy is None or not _can_be_tried(remedy) or selection.tries(remedy):
             continue
         why = f"its class is {remedy.cls}; --allow {remedy.cls} tries it"
-        if remedy.cls in allowed:
+        if remedy.cls in selection.allowed:
             asked = f"--allow {UNPROVEN}" if remedy.unproven else f"--only {name}"
             why = f"not tried unasked; {asked} tries it"
         found.append((advice.get(name) or from_registry(name), why))
@@ -152,17 +159,6 @@ def _adds_threads(choice: Advice, facts: JobFacts) -> bool:
 def _can_be_tried(remedy: Remedy) -> bool:
     """Steps tell its gain: those of a larger batch do more work."""
     return remedy.reach != "relaunch" and "loader.batch_size" not in remedy.targets
-
-
-def _may_be_tried(
-    remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str], unproven: bool
-) -> bool:
-    named = remedy.name in only
-    return (
-        _can_be_tried(remedy)
-        and remedy.cls in allowed
-        and (named or not (only or (remedy.unproven and not unproven) or remedy.only_named))
-    )
 
 
 def _choices(remedy: Remedy, facts: JobFacts, cores: int | None, advised: Advice | None) -> list[Advice]:

@@ -90,7 +90,6 @@ class Comparing:
     step_ns: float
     slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
     may_lose_ns: float = math.inf
-    rare: bool = False  # the remedy acts on rare long steps: plain means decide, over longer blocks
     switch_ns: float = 0.0  # as the comparison before has found it
     seed: int = 0
     on_pair: Callable[[PairStanding, int], None] = field(default=lambda *_: None)
@@ -124,10 +123,12 @@ class _Run:
         self.slot_end_ns = min(own_ns, asked.deadline_ns)
         self.switches: list[float] = [asked.switch_ns]
         changed = set(asked.with_it) ^ set(asked.without)
+        # Remedies against rare long steps: plain means decide, over longer blocks.
+        rare = all(REGISTRY[each.remedy].rare for each in asked.with_it if each not in asked.without)
         by_epoch = [choice.reach == "next_epoch" for choice in changed]
         self.by_epoch, self.only_by_epoch = any(by_epoch), all(by_epoch)
         self.epochs_a_pair = 2 if self.only_by_epoch else 4
-        self.rare = asked.rare or self.by_epoch
+        self.rare = rare or self.by_epoch
         self.plan: BlockPlan = self.plan_for(asked.step_ns)
         self.ratios: list[float] = []  # one for each pair
         self.long_steps = LongSteps()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -31,8 +32,16 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
-from autobrrr.tuner.stop_rules import LONG_STEPS, NO_PAIRS, PRECISION, RATHER, WORTHWHILE, PairStanding, proof
-from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
+from autobrrr.tuner.stop_rules import (
+    LONG_STEPS,
+    NO_PAIRS,
+    PRECISION,
+    RATHER,
+    WORTHWHILE,
+    PairStanding,
+    proof,
+)
+from autobrrr.tuner.trial_ledger import TrialLedger
 from autobrrr.tuner.tuning_budget import (
     ABLATION_SHARE,
     CLOSING_SHARE,
@@ -41,11 +50,6 @@ from autobrrr.tuner.tuning_budget import (
     TuningBudget,
 )
 
-if TYPE_CHECKING:
-    from autobrrr.tuner.tuning_study import TuningStudy
-
-OnProgress = Callable[[TuneProgress], None]
-OnTrial = Callable[[Trial], None]
 Stage = Literal["trial", "ablation", "final"]
 
 SLICE_NS = 500_000_000
@@ -60,6 +64,7 @@ STOPPED = "stopped by the user before the tuning was through"
 UNSTAMPED = (
     "the job computes on a device that works asynchronously, and its steps came without the device's time"
 )
+_VERBS = {"trial": "trying", "ablation": "without", "final": "confirmation run,"}
 
 
 def tune(
@@ -67,8 +72,8 @@ def tune(
     *,
     verdict: Verdict | None = None,
     settings: TuneSettings | None = None,
-    on_progress: OnProgress = lambda _: None,
-    on_trial: OnTrial = lambda _: None,
+    on_progress: Callable[[TuneProgress], None] = lambda _: None,
+    on_trial: Callable[[Trial], None] = lambda _: None,
     already: Sequence[ActiveRemedy] = (),
     standing: Arm = (),
 ) -> Tuning:
@@ -88,24 +93,13 @@ def tune(
         AutobrrrError: no step ends, or a remedy can't be undone.
         TargetGone: the job ended.
     """
-    from autobrrr.tuner.tuning_study import TuningStudy
-
     asked = settings or TuneSettings()
-    listed = candidates(
-        facts=bench.facts,
-        cores=bench.cores,
-        verdict=verdict,
-        allowed=asked.allowed,
-        unproven=asked.unproven,
-        only=asked.only,
-    )
-    on = (*already, *standing)
     run = _LiveTuning(bench, asked, on_progress, on_trial, already)
     run.standing = standing
-    run.study = TuningStudy([each for each in listed if each not in on])
-    for each, why in unasked(
-        verdict=verdict, allowed=asked.allowed, only=asked.only, unproven=asked.unproven
-    ):
+    on = (*already, *standing)
+    listed = candidates(facts=bench.facts, cores=bench.cores, verdict=verdict, selection=asked)
+    run.queue.extend(each for each in listed if each not in on)
+    for each, why in unasked(verdict=verdict, selection=asked):
         run.ledger.enter(each, "skipped", why)
     for each in on:
         run.ledger.enter_kept(each)
@@ -117,62 +111,59 @@ class _LiveTuning:
         self,
         bench: JobUnderTest,
         settings: TuneSettings,
-        on_progress: OnProgress,
-        on_trial: OnTrial,
+        on_progress: Callable[[TuneProgress], None],
+        on_trial: Callable[[Trial], None],
         already: Sequence[ActiveRemedy],
     ) -> None:
         self.bench, self.settings, self.on_progress = bench, settings, on_progress
         self.board = ArmSwitch(bench, already)
         self.kept: Arm = tuple(already)
         self.standing: Arm = ()
-        self.study: TuningStudy
+        self.queue: deque[Advice] = deque()
         self.ledger = TrialLedger(on_trial)
         self.budget = TuningBudget(bench, self.board, settings)
         self.step_ns = 0.0
         self.comparisons = 0
         self.note: str | None = None
         self.no_claim: NoClaim | None = None
-        self.enough_s: int | None = None
         self.untried: list[Advice] = []  # for want of time
         self.unpaid: list[Advice] = []  # what others gain may pay for them yet
         self.not_met: list[Advice] = []  # refused for now: what they are for may still come
         self.guard_undid: list[Reverted] = []
         self.preparing: Preparation | None = None
-        self.later: list[Advice] = []  # to be tried once another process has compiled for them
         self.closed: Arm = ()  # what the closing run has measured
 
     def go(self) -> Tuning:
         step_ns = self.first_steps()
         if step_ns is None:
             return self.claims_nothing()
-        self.step_ns, closing = step_ns, None
+        self.step_ns, closing, enough_s = step_ns, None, None
         try:
             self.search()
-            self.enough_s = self.budget.enough_s(self.untried, self.step_ns) if self.untried else None
+            if self.untried:
+                enough_s = self.budget.enough_s(self.untried, self.step_ns)
+            self.ablate()
             if not self.bench.cancelled():
-                self.ablate()
-            if self.kept and not self.bench.cancelled():
                 closing = self.close()
-            if self.kept and closing is not None:
-                self.mind_crowd(closing)
         except BaseException:
-            self.leave()
+            with contextlib.suppress(AutobrrrError, RemedyLost, NotApplied):
+                self.settle()  # as far as the job still answers
             raise
         self.settle()
         if self.bench.cancelled():
             self.note = STOPPED if self.note is None else f"{STOPPED}; {self.note}"
         elif self.untried and self.note is None:
-            self.note = f"there was no time for {len(self.untried)} of them: --for {self.enough_s}s would do"
-        return self.result(closing)
+            self.note = f"there was no time for {len(self.untried)} of them: --for {enough_s}s would do"
+        return self.result(closing, enough_s)
 
     def claims_nothing(self) -> Tuning:
         """Nothing is tried on a device whose time is not seen, or where the user stops at once."""
         stopped = self.bench.cancelled()
-        while (choice := self.study.ask()) is not None:
-            self.end(choice, "skipped", "stopped by the user" if stopped else UNSTAMPED)
+        for choice in self.queue:
+            self.ledger.enter(choice, "skipped", "stopped by the user" if stopped else UNSTAMPED)
         self.note = STOPPED if stopped else f"nothing can be claimed: {UNSTAMPED}"
         self.no_claim = None if stopped else NoClaim.NO_DEVICE_STAMPS
-        return self.result(None)
+        return self.result(None, None)
 
     def first_steps(self) -> float | None:
         """A typical step, to size the blocks by: of very few the shortest, for one may hold an evaluation.
@@ -181,101 +172,89 @@ class _LiveTuning:
         """
         first, deadline_ns = self.bench.next_seq(), self.budget.deadline(1.0)
         count = FIRST_STEPS
-        while True:
+        while not self.bench.cancelled():
             ended = self.bench.steps(first, count, SLICE_NS)
-            found = timed(ended, self.bench.clock)
-            count = len(ended) + FIRST_STEPS - len(found)
-            waited_ns = self.budget.elapsed_ns
-            if len(found) >= FIRST_STEPS or (len(found) >= 2 and waited_ns > FIRST_WAIT_NS):
-                took_ns = durations_ns(found)
-                return float(np.median(took_ns) if len(found) >= FEWEST_FOR_MEDIAN else took_ns.min())
-            if len(ended) >= UNSTAMPED_STEPS and not len(found) and waited_ns > FIRST_WAIT_NS:
+            took_ns = durations_ns(timed(ended, self.bench.clock))
+            waited_ns, unstamped = self.budget.elapsed_ns, len(ended) - len(took_ns)
+            if len(took_ns) >= FIRST_STEPS or (len(took_ns) >= 2 and waited_ns > FIRST_WAIT_NS):
+                return float(np.median(took_ns) if len(took_ns) >= FEWEST_FOR_MEDIAN else took_ns.min())
+            is_late = self.bench.now_ns() > deadline_ns
+            if unstamped and (is_late or (waited_ns > FIRST_WAIT_NS and len(ended) >= UNSTAMPED_STEPS)):
                 return None
-            if self.bench.cancelled():
-                return None
-            if self.bench.now_ns() > deadline_ns:
-                if len(ended) > len(found):
-                    return None
+            if is_late:
                 raise AutobrrrError(
-                    f"only {len(found)} steps ended within {waited_ns / 1e9:.0f} s",
+                    f"only {len(ended)} steps ended within {waited_ns / 1e9:.0f} s",
                     "give more time with --for",
                 )
+            count = unstamped + FIRST_STEPS
+        return None
 
     def search(self) -> None:
         """Every candidate once; then again what was refused for now: a loop shows its parts as it goes on."""
-        self.try_all()
-        if self.not_met and not self.bench.cancelled():
-            self.bench.steps(self.bench.next_seq(), LATER_STEPS, LATER_NS)
-            self.try_again(self.not_met)
-        if self.unpaid and self.kept:
-            self.try_again(self.unpaid)
-
-    def try_again(self, refused: Sequence[Advice]) -> None:
-        for choice in list(refused):
-            self.study.again(choice)
-        self.try_all()
-
-    def try_all(self) -> None:
-        """All that are asked for. What another process compiles first comes again once that is done."""
         try:
-            while True:
-                choice = self.study.ask()
-                if choice is not None:
-                    self.consider(choice)
-                elif self.later:
-                    self.await_preparation()
-                    self.study.again(self.later.pop(0))
-                else:
-                    return
-                if self.preparing is not None and self.preparing.ended():
-                    self.await_preparation()
+            self.try_all()
+            if self.not_met and not self.bench.cancelled():
+                self.bench.steps(self.bench.next_seq(), LATER_STEPS, LATER_NS)
+            self.queue.extend(self.not_met)
+            self.try_all()
+            self.queue.extend(self.unpaid if self.kept else ())
+            self.try_all()
         finally:
             if self.preparing is not None:
                 self.preparing.compiling.stop("the tuning ended")
 
+    def try_all(self) -> None:
+        while self.queue:
+            self.consider(self.queue.popleft())
+            if self.preparing is not None and self.preparing.ended():
+                self.await_preparation()
+
     def consider(self, choice: Advice) -> None:
-        if (odd := self.stands_against(choice)) is not None:
-            self.end(choice, "refused", odd)
+        if self.preparing is not None:
+            if choice == self.preparing.choice:
+                self.await_preparation()
+            elif self.budget.to_prepare(choice):
+                self.queue.append(choice)  # one at a time
+                return
+        others = [other.label for other in self.standing if conflicts(choice, other)]
+        if others:
+            self.ledger.enter(choice, "refused", f"{others[0]} sets the same thing and stays on")
             return
         deadline_ns = self.search_deadline(choice)
         refusal = self.budget.refusal(choice, self.step_ns, deadline_ns, self.sure_speed())
-        if self.bench.cancelled() or refusal is not None:
-            why = "stopped by the user" if self.bench.cancelled() else refusal or ""
-            self.end(choice, "skipped", why)
+        if self.bench.cancelled():
+            refusal = "stopped by the user"
+        if refusal is not None:
+            self.ledger.enter(choice, "skipped", refusal)
             # If a pause is too long, more time does not help.
             (self.unpaid if self.budget.price_ns(choice) else self.untried).append(choice)
-            return
-        if self.budget.to_prepare(choice):
+        elif self.budget.to_prepare(choice):
             self.prepare(choice, deadline_ns)
-            return
-        # The price of switching on is added where it turns out what it is.
-        shortest_ns = self.budget.shortest_ns(self.step_ns)
-        left_ns = deadline_ns - self.bench.now_ns()
-        self.trial(choice, max(left_ns / (1 + self.study.waiting), shortest_ns))
+        else:
+            # The price of switching on is added where it turns out what it is.
+            share_ns = (deadline_ns - self.bench.now_ns()) / (1 + len(self.queue))
+            self.trial(choice, int(max(share_ns, self.budget.shortest_ns(self.step_ns))))
 
     def prepare(self, choice: Advice, deadline_ns: int) -> None:
-        """Have another process compile it, one at a time."""
-        if self.preparing is None:
-            self.say("trial", f"{choice.label}: compiling beside the job", choice)
-            try:
-                self.preparing = Preparation(
-                    self.budget,
-                    choice,
-                    step_ns=self.step_ns,
-                    speed=self.sure_speed(),
-                    deadline_ns=deadline_ns,
-                )
-            except NotApplied as refused:
-                self.refuse(choice, refused)
-                return
-            except RemedyLost as lost:
-                self.budget.prepared[choice] = str(lost)
-            if self.preparing is None or self.preparing.ended():
-                self.await_preparation()
-                self.consider(choice)
-                return
-        self.study.tell(None)  # it comes again
-        self.later.append(choice)
+        """Have another process compile it; it comes again after the others, or now where none compiles."""
+        self.say("trial", f"{choice.label}: compiling beside the job", choice)
+        try:
+            self.preparing = Preparation(
+                self.budget,
+                choice,
+                step_ns=self.step_ns,
+                speed=self.sure_speed(),
+                deadline_ns=deadline_ns,
+            )
+        except NotApplied as refused:
+            self.refuse(choice, refused)
+            return
+        except RemedyLost as lost:
+            self.budget.prepared[choice] = str(lost)
+        if self.preparing is None or self.preparing.ended():
+            self.queue.appendleft(choice)
+        else:
+            self.queue.append(choice)
 
     def await_preparation(self) -> None:
         """Wait until that process has ended, if there is one."""
@@ -290,11 +269,6 @@ class _LiveTuning:
         """What is kept surely gains, as a factor on the job's own speed."""
         return math.prod(self.ledger.sure(choice) for choice in self.kept)
 
-    def stands_against(self, choice: Advice) -> str | None:
-        """Why a choice can't come on beside what stays on; None where it can."""
-        others = [other.label for other in self.standing if conflicts(choice, other)]
-        return f"{others[0]} sets the same thing and stays on" if others else None
-
     def search_deadline(self, choice: Advice) -> int:
         """When trials end; what takes long to compile may take the time of ablation and confirmation, too.
 
@@ -305,7 +279,7 @@ class _LiveTuning:
         kept = bool(self.kept) and REGISTRY[choice.remedy].beside_s is None
         return self.budget.search_deadline(self.step_ns, kept=kept)
 
-    def trial(self, choice: Advice, slot_ns: float) -> None:
+    def trial(self, choice: Advice, slot_ns: int) -> None:
         price_ns = self.budget.price_ns(choice)
         if price_ns:
             text = f"applying {choice.label}: training pauses for about {price_ns / 1e9:.0f} s"
@@ -315,12 +289,7 @@ class _LiveTuning:
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
             found = self.compare(
-                "trial",
-                choice,
-                without=self.kept,
-                with_it=arm,
-                deadline_ns=self.search_deadline(choice),
-                slot_ns=int(slot_ns),
+                "trial", choice, self.kept, arm, deadline_ns=self.search_deadline(choice), slot_ns=slot_ns
             )
         except NotApplied as refused:
             self.settle()
@@ -329,20 +298,22 @@ class _LiveTuning:
         if self.has_lost(found):
             self.trial(choice, slot_ns)
             return
+        paused = f"; training paused for {found.price_ns / 1e9:.1f} s" if found.price_ns > SAID_NS else ""
         if found.decision == "better":
             self.kept = arm
             for other in replaced:
                 self.ledger.revise(other, f"{choice.label} is faster still")
-            self.end(against, "kept", found.why + _priced(found), found)
+            self.ledger.enter(against, "kept", found.why + paused, found)
             self.settle()  # last: what goes off here is revised
         else:
             self.settle()
-            self.end(against, "undone", found.why + _priced(found), found)
+            self.ledger.enter(against, "undone", found.why + paused, found)
 
     def refuse(self, choice: Advice, refused: NotApplied) -> None:
-        if refused.code is RefusalCode.NOT_MET:
+        if refused.code is RefusalCode.NOT_MET and choice not in self.not_met:
             self.not_met.append(choice)
-        self.end(choice, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
+        outcome: Literal["skipped", "refused"] = "skipped" if isinstance(refused, LongEpochs) else "refused"
+        self.ledger.enter(choice, outcome, str(refused))
 
     def against(self, choice: Advice, replaced: Sequence[Advice]) -> Advice:
         """The candidate with its prediction against what it would replace, as its achieved gain will be."""
@@ -356,51 +327,28 @@ class _LiveTuning:
 
         The latest was tried beside all others already; and what one of them needs steady can't come and go.
         """
-        deadline_ns = self.budget.deadline(ABLATION_SHARE)
         for choice in self.kept[:-1]:
-            if choice not in self.kept or self.bench.cancelled():
-                continue
             without = tuple(other for other in self.kept if other != choice)
-            if any(conflicts(choice, other) for other in without):
+            tied = any(conflicts(choice, other) for other in without)
+            if choice not in self.kept or tied or self.bench.cancelled():
                 continue
             try:
                 found = self.compare(
-                    "ablation", choice, without=without, with_it=self.kept, deadline_ns=deadline_ns
+                    "ablation", choice, without, self.kept, deadline_ns=self.budget.deadline(ABLATION_SHARE)
                 )
             except NotApplied:
                 self.settle()
                 continue
-            if self.has_lost(found):
-                continue
-            if found.decision in ("hopeless", "harmful", "failed"):
-                self.kept = without
-                self.ledger.revise(choice, f"no longer pays beside {_names(without)}: {found.why}")
+            if not self.has_lost(found) and found.decision in ("hopeless", "harmful", "failed"):
+                names = ", ".join(each.label for each in without)
+                self.drop([choice], f"no longer pays beside {names}: {found.why}")
             self.settle()
 
     def close(self) -> Comparison | None:
-        """The figure that is reported: all kept against all off, fresh; None where none comes on again."""
-        found = self.all_against_none()
-        if found is None:
-            return None
-        self.closed = self.kept
-        proven = found.interval is not None and found.interval.low > 0
-        confirmed = proven and found.decision in ("better", "undecided") and found.chance >= RATHER
-        if found.decision != "cancelled" and not confirmed:
-            said = found.why if proven or found.interval is None else found.interval.words
-            said = f"{said}; {LONG_STEPS}" if found.chance < RATHER and LONG_STEPS not in said else said
-            self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
-        return found
+        """The figure that is reported: all kept against all off, fresh; None where none comes on again.
 
-    def mind_crowd(self, closing: Comparison) -> None:
-        """Both arms met the same crowd, but a remedy may help against the crowd alone."""
-        crowd = self.bench.crowd(closing.duration_ns)
-        if crowd is not None:
-            seen = "" if closing.interval is None else f"{closing.interval.words}, but "
-            self.note = f"no speed-up is claimed: {seen}{crowd} during the confirmation run"
-            self.no_claim = NoClaim.CROWDED
-
-    def all_against_none(self) -> Comparison | None:
-        """What does not come on again, or not soon enough, is dropped, and the rest compared anew."""
+        What does not come on again, or not soon enough, is dropped, and the rest compared anew.
+        """
         for _ in range(SWITCH_ATTEMPTS):
             if not self.kept:
                 return None
@@ -408,8 +356,8 @@ class _LiveTuning:
                 found = self.compare(
                     "final",
                     None,
-                    without=(),
-                    with_it=self.kept,
+                    (),
+                    self.kept,
                     deadline_ns=self.budget.deadline(CLOSING_SHARE),
                     slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
                 )
@@ -420,9 +368,26 @@ class _LiveTuning:
                 self.settle()
             else:
                 if not self.has_lost(found):
+                    self.confirm(found)
                     return found
         self.drop(self.kept, f"refused {SWITCH_ATTEMPTS} times while it was compared")
         return None
+
+    def confirm(self, found: Comparison) -> None:
+        """Drop all that the closing run does not confirm."""
+        self.closed, interval = self.kept, found.interval
+        proven = interval is not None and interval.low > 0
+        fits = found.decision in ("better", "undecided") and found.chance >= RATHER
+        if found.decision != "cancelled" and not (proven and fits):
+            said = found.why if proven or interval is None else interval.words
+            said = f"{said}; {LONG_STEPS}" if found.chance < RATHER and LONG_STEPS not in said else said
+            self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
+        # Both arms met the same crowd, but a remedy may help against the crowd alone.
+        crowd = self.bench.crowd(found.duration_ns) if self.kept else None
+        if crowd is not None:
+            seen = "" if interval is None else f"{interval.words}, but "
+            self.note = f"no speed-up is claimed: {seen}{crowd} during the confirmation run"
+            self.no_claim = NoClaim.CROWDED
 
     def has_lost(self, found: Comparison) -> bool:
         """Whether a comparison failed for what was kept before: settled, it says nothing of the rest."""
@@ -441,15 +406,14 @@ class _LiveTuning:
         self,
         stage: Stage,
         choice: Advice | None,
-        *,
         without: Arm,
         with_it: Arm,
+        *,
         deadline_ns: int,
         slot_ns: int | None = None,
     ) -> Comparison:
         self.comparisons += 1
-        settings, surely = self.settings, self.sure_speed()
-        changed = [each for each in with_it if each not in without]
+        surely, is_final = self.sure_speed(), stage == "final"
         doing = f"{_VERBS[stage]} {'all together' if choice is None else choice.label}"
         if choice is None or not self.budget.price_ns(choice):
             self.say(stage, doing, choice)
@@ -458,27 +422,23 @@ class _LiveTuning:
             figure = "" if now.interval is None else f": {now.interval.words}"
             self.say(stage, f"{doing}{figure}, {now.pairs} A/B pairs", choice, now, steps)
 
-        found = compare(
-            self.bench,
-            self.board,
-            Comparing(
-                without=without,
-                with_it=with_it,
-                rule=PRECISION if stage == "final" else proof(WORTHWHILE, settings.horizon_ns),
-                deadline_ns=deadline_ns,
-                slot_ns=slot_ns,
-                may_lose_ns=math.inf if stage == "final" else self.budget.limit_ns(surely),
-                step_ns=self.step_ns,
-                rare=all(REGISTRY[each.remedy].rare for each in changed),
-                switch_ns=self.budget.switch_ns,
-                seed=settings.seed + self.comparisons,
-                on_pair=on_pair,
-            ),
+        asked = Comparing(
+            without=without,
+            with_it=with_it,
+            rule=PRECISION if is_final else proof(WORTHWHILE, self.settings.horizon_ns),
+            deadline_ns=deadline_ns,
+            slot_ns=slot_ns,
+            may_lose_ns=math.inf if is_final else self.budget.limit_ns(surely),
+            step_ns=self.step_ns,
+            switch_ns=self.budget.switch_ns,
+            seed=self.comparisons,
+            on_pair=on_pair,
         )
+        found = compare(self.bench, self.board, asked)
         if found.without_ns is not None:
             self.step_ns = found.without_ns
         self.budget.switch_ns = found.switch_ns
-        self.budget.enter(found.lost_ns, 1.0 if stage == "final" else surely)
+        self.budget.enter(found.lost_ns, 1.0 if is_final else surely)
         return found
 
     def settle(self) -> None:
@@ -493,20 +453,10 @@ class _LiveTuning:
             raise AutobrrrError(
                 f"a remedy can't be applied or reverted: {lost}", "autobrrr detach reverts all of them"
             ) from None
-        self.kept = tuple(each for each in self.kept if each not in gone)
         for choice, why in gone.items():
-            self.ledger.revise(choice, why)
+            self.drop([choice], why)
             if choice in self.board.lost:
                 self.guard_undid.append(Reverted(remedy=choice.remedy, why=self.board.lost[choice]))
-
-    def leave(self) -> None:
-        """After a fault: undo the trial's remedies, as far as the job still answers."""
-        with contextlib.suppress(AutobrrrError, RemedyLost, NotApplied):
-            self.settle()
-
-    def end(self, choice: Advice, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
-        self.study.tell(None if found is None or found.interval is None else found.interval.mean)
-        self.ledger.enter(choice, outcome, why, found)
 
     def say(
         self,
@@ -533,15 +483,13 @@ class _LiveTuning:
             )
         )
 
-    def result(self, closing: Comparison | None) -> Tuning:
+    def result(self, closing: Comparison | None, enough_s: int | None) -> Tuning:
         interval = closing.interval if closing is not None and self.kept == self.closed else None
-        if interval is not None and interval.low > 0:
-            speedup = interval.factor
-        else:
-            # Stopped before the closing run, or some of it has gone since: what the search found, without an
-            # interval.
+        if interval is not None and interval.low <= 0:
             interval = None
-            speedup = math.prod(self.ledger.achieved(choice) for choice in self.kept)
+        # Without an interval (stopped before the closing run, or some has gone since): what the search found.
+        found = math.prod(self.ledger.achieved(choice) for choice in self.kept)
+        speedup = found if interval is None else interval.factor
         if self.no_claim is NoClaim.CROWDED:  # the figure stands in the note, and nowhere as a claim
             speedup, interval = 1.0, None
         baseline = closing.without_ns if closing is not None else None
@@ -561,20 +509,8 @@ class _LiveTuning:
             note=self.note,
             clock=self.bench.clock,
             no_claim=self.no_claim,
-            enough_s=self.enough_s,
+            enough_s=enough_s,
             guard_undid=self.guard_undid,
             job=self.bench.facts,
             peaks=NO_PEAKS if closing is None or interval is None else closing.peaks,
         )
-
-
-_VERBS = {"trial": "trying", "ablation": "without", "final": "confirmation run,"}
-
-
-def _priced(found: Comparison) -> str:
-    """What applying it took, where that is worth a word."""
-    return f"; training paused for {found.price_ns / 1e9:.1f} s" if found.price_ns > SAID_NS else ""
-
-
-def _names(arm: Arm) -> str:
-    return ", ".join(choice.label for choice in arm)

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.records import Advice, ExactnessClass
+from autobrrr.records import Advice
 from autobrrr.records.gain_words import interval_words
 from autobrrr.tuner.ab_blocks import FEWEST_SLOW_STEPS, shortest_pairs_ns
 from autobrrr.tuner.arm_switch import ArmSwitch
+from autobrrr.tuner.candidate_space import Selection
 from autobrrr.tuner.job_under_test import JobUnderTest
 from autobrrr.tuner.stop_rules import FEWEST_PAIRS
 
@@ -30,7 +31,7 @@ LEAST_OF_LOSS = 0.05  # of what it may lose in all, to see anything of a remedy 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuneSettings:
+class TuneSettings(Selection):
     """Settings of one tuning of a running job."""
 
     budget_ns: int = MINUTE_NS
@@ -44,17 +45,6 @@ class TuneSettings:
 
     max_loss: float = 0.02
     """Share of its work by which the job may fall behind one that nobody tunes, in any five minutes."""
-
-    allowed: tuple[ExactnessClass, ...] = ("bitwise", "rounding")
-    """Exactness classes that may be tried; see `space.allowed_classes`."""
-    unproven: bool = False
-    """Whether what no device has run yet is tried without being named."""
-
-    only: tuple[str, ...] = ()
-    """Names of remedies; empty for all."""
-
-    seed: int = 0
-    """Of the order of blocks."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from autobrrr.records.session_requests import TuneRequest
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow
 from autobrrr.sidecar.process.session_options import State
-from autobrrr.tuner.candidate_space import allowed_classes, candidates
+from autobrrr.tuner.candidate_space import Selection, allowed_classes, candidates
 
 if TYPE_CHECKING:
     from autobrrr.sidecar.session.session import Session
@@ -141,7 +141,7 @@ def _remedies(
     allowed = allowed_classes(None if asked is None else asked.allow)
     only = None if asked is None else asked.only
     every: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
-    tried = candidates(facts=facts, cores=cores, verdict=judged, allowed=every)
+    tried = candidates(facts=facts, cores=cores, verdict=judged, selection=Selection(allowed=every))
     usual = [each for each in tried if each.class_ in allowed and (not only or each.remedy in only)]
     names = {each.remedy for each in tried}
     unlisted = [each for each in judged.advice if each.remedy not in names]

@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, from_registry
-from autobrrr.tuner.candidate_space import candidates
+from autobrrr.tuner.candidate_space import Selection, candidates
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import WINDOW_NS, TuneSettings
 from support.simulated.tuner import NO_PROCESS, Effect, SimulatedJob, verdict
@@ -121,34 +121,44 @@ def test_dear_and_unproven_remedies_come_last_or_by_name_only() -> None:
     listed = [
         each.remedy
         for each in candidates(
-            facts=facts, cores=2, verdict=None, allowed=("bitwise", "rounding", "stream", "changes-training")
+            facts=facts,
+            cores=2,
+            verdict=None,
+            selection=Selection(allowed=("bitwise", "rounding", "stream", "changes-training")),
         )
     ]
     assert listed.index("optimizer.fused") < listed.index("compile.regional") < listed.index(COMPILE)
     assert not {"compile.reduce_overhead", "precision.tf32"} & set(listed)
     named = candidates(
-        facts=facts, cores=2, verdict=None, allowed=("changes-training",), only=("precision.tf32",)
+        facts=facts,
+        cores=2,
+        verdict=None,
+        selection=Selection(allowed=("changes-training",), only=("precision.tf32",)),
     )
     assert named == [from_registry("precision.tf32")]
 
 
 def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None:
     found = candidates(
-        facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("stream",), only=("attention.sdpa",)
+        facts=SimulatedJob().facts,
+        cores=2,
+        verdict=None,
+        selection=Selection(allowed=("stream",), only=("attention.sdpa",)),
     )
     assert [each.options["kernel"] for each in found] == ["flash"]
     on_a_gpu = candidates(
         facts=msgspec.structs.replace(SimulatedJob().facts, cuda=True),
         cores=2,
         verdict=None,
-        allowed=("stream",),
-        only=("attention.sdpa",),
+        selection=Selection(allowed=("stream",), only=("attention.sdpa",)),
     )
     assert [each.options["kernel"] for each in on_a_gpu] == ["flash", "mem_efficient", "cudnn"]
 
 
 def test_attention_that_takes_memory_by_the_square_of_the_length_is_for_a_recipe_alone() -> None:
-    found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("stream",))
+    found = candidates(
+        facts=SimulatedJob().facts, cores=2, verdict=None, selection=Selection(allowed=("stream",))
+    )
     labels = [each.label for each in found]
     assert "attention.sdpa(kernel=flash)" in labels
     assert "attention.sdpa(kernel=math)" not in labels

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
-from autobrrr.records import Advice, from_registry
+from autobrrr.records import Advice, Verdict, from_registry
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import (
+    Selection,
     allowed_classes,
     allows_unproven,
     candidates,
@@ -34,7 +35,7 @@ def names(found: list[Advice]) -> list[str]:
 
 def test_what_is_advised_and_not_allowed_comes_with_the_flag_that_tries_it() -> None:
     advised = [from_registry("loader.workers", {"workers": 8}), from_registry("batch.larger")]
-    found = unasked(verdict=msgspec.structs.replace(verdict(), advice=advised), allowed=BOTH)
+    found = unasked(verdict=msgspec.structs.replace(verdict(), advice=advised), selection=Selection())
     assert [(each.label, why) for each, why in found] == [
         ("loader.workers(workers=8)", "its class is stream; --allow stream tries it")
     ]
@@ -43,14 +44,17 @@ def test_what_is_advised_and_not_allowed_comes_with_the_flag_that_tries_it() -> 
 def test_the_largest_predicted_gain_comes_first() -> None:
     facts = SimulatedJob().facts
     found = candidates(
-        facts=facts, cores=2, verdict=verdict(threads_intra_op=1.1, optimizer_fused=1.6), allowed=BOTH
+        facts=facts,
+        cores=2,
+        verdict=verdict(threads_intra_op=1.1, optimizer_fused=1.6),
+        selection=Selection(),
     )
     assert names(found)[:2] == ["optimizer.fused", "threads.intra_op(threads=1)"]
     assert found[0].expected == 1.6
 
 
 def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
-    found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
+    found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, selection=Selection())
     assert {"optimizer.fused", "optimizer.foreach", "threads.intra_op(threads=1)"} <= set(names(found))
     rare = [REGISTRY[candidate.remedy].rare for candidate in found]
     assert rare == sorted(rare)
@@ -58,11 +62,13 @@ def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
 
 def test_garbage_collection_is_left_alone_but_where_a_gain_is_predicted_or_by_name() -> None:
     facts = SimulatedJob().facts
-    asked = {"facts": facts, "cores": 2, "allowed": BOTH}
-    assert "gc.freeze" not in names(candidates(verdict=verdict(optimizer_fused=1.2), **asked))
-    told = verdict(optimizer_fused=1.2, gc_freeze=14.0)
-    assert names(candidates(verdict=told, **asked))[0] == "gc.freeze"
-    assert names(candidates(verdict=None, only=["gc.freeze"], **asked)) == ["gc.freeze"]
+
+    def tried(told: Verdict | None, only: tuple[str, ...] = ()) -> list[str]:
+        return names(candidates(facts=facts, cores=2, verdict=told, selection=Selection(only=only)))
+
+    assert "gc.freeze" not in tried(verdict(optimizer_fused=1.2))
+    assert tried(verdict(optimizer_fused=1.2, gc_freeze=14.0))[0] == "gc.freeze"
+    assert tried(None, ("gc.freeze",)) == ["gc.freeze"]
 
 
 def test_the_present_thread_count_is_not_tried() -> None:
@@ -73,9 +79,11 @@ def test_the_present_thread_count_is_not_tried() -> None:
 
 
 def test_fewer_threads_are_tried_early_and_more_threads_late() -> None:
-    fewer = candidates(facts=SimulatedJob(threads=2).facts, cores=2, verdict=None, allowed=BOTH)
+    fewer = candidates(facts=SimulatedJob(threads=2).facts, cores=2, verdict=None, selection=Selection())
     assert names(fewer)[0] == "threads.intra_op(threads=1)"
-    more = names(candidates(facts=SimulatedJob(threads=1).facts, cores=2, verdict=None, allowed=BOTH))
+    more = names(
+        candidates(facts=SimulatedJob(threads=1).facts, cores=2, verdict=None, selection=Selection())
+    )
     assert more[0] == "optimizer.fused"
     assert more.index("threads.intra_op(threads=2)") > more.index("optimizer.foreach")
 
@@ -92,8 +100,8 @@ def test_what_no_device_has_run_is_tried_where_it_is_allowed() -> None:
     facts = msgspec.structs.replace(SimulatedJob().facts, cuda=True)
 
     def tried(allow: str | None) -> set[str]:
-        classes, unproven = allowed_classes(allow), allows_unproven(allow)
-        found = candidates(facts=facts, cores=2, verdict=None, allowed=classes, unproven=unproven)
+        selection = Selection(allowed=allowed_classes(allow), unproven=allows_unproven(allow))
+        found = candidates(facts=facts, cores=2, verdict=None, selection=selection)
         return {each.remedy for each in found}
 
     assert not {name for name in tried("changes-training") if REGISTRY[name].unproven}
