@@ -8,7 +8,7 @@ counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import cast
@@ -29,23 +29,21 @@ SEEDS_BEFORE_STEP = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Both accounts, over as many steps as both have.
-
-    Attributes:
-        same: They come to the same numbers, but for rounding.
-    """
+    """Both accounts, over as many steps as both have, at most so many."""
 
     before: RunAccount
     after: RunAccount
-    same: bool
-
-    @property
-    def count(self) -> int:
-        return min(len(self.before.steps), len(self.after.steps))
+    most: int | None = None
 
     @property
     def both(self) -> tuple[list[AccountedStep], list[AccountedStep]]:
-        return self.before.steps[: self.count], self.after.steps[: self.count]
+        count = min(len(self.before.steps), len(self.after.steps))
+        return self.before.steps[:count][: self.most], self.after.steps[:count][: self.most]
+
+    @property
+    def until(self) -> int | None:
+        """Of what a run does beside its steps, only what came before this step counts; None: all."""
+        return None if self.before.ended and self.after.ended else len(self.both[0])
 
 
 Rule = Callable[[Sides], Iterator[RefusedWork]]
@@ -60,23 +58,19 @@ def refusals(
         cls: Of the results; None: not known.
         parted: The step at which they part; up to it rounding was seen to be all that differs.
     """
-    sides = Sides(before=before, after=after, same=cls in ("bitwise", "rounding"))
-    rules = (*BESIDE, *(() if sides.same else EACH_STEP), *IN_ANY_CASE, *WHOLE_RUN)
-    found = [each for rule in rules for each in rule(sides)]
-    if sides.same and parted is not None:
-        found += _left_out_later(sides, parted + 1)
+    sides = Sides(before=before, after=after)
+    if cls not in ("bitwise", "rounding"):
+        return _broken((_precision, *EACH_STEP, _frozen, _operations, *WHOLE_RUN), sides)
+    found = _broken((_precision, _frozen, *WHOLE_RUN), sides)
+    if parted is not None:  # how the steps up to it came to the same results is their own affair
+        own = _broken(EACH_STEP, replace(sides, most=parted + 1))
+        known = {each.code for each in own}
+        found += [each for each in _broken(EACH_STEP, sides) if each.code not in known]
     return found
 
 
-def _left_out_later(sides: Sides, count: int) -> list[RefusedWork]:
-    """What a step leaves out only after so many: how those came to the same results was their own affair."""
-    first = Sides(
-        before=replace(sides.before, steps=sides.before.steps[:count]),
-        after=replace(sides.after, steps=sides.after.steps[:count]),
-        same=True,
-    )
-    known = {each.code for rule in EACH_STEP for each in rule(first)}
-    return [each for rule in EACH_STEP for each in rule(sides) if each.code not in known]
+def _broken(rules: Sequence[Rule], sides: Sides) -> list[RefusedWork]:
+    return [each for rule in rules for each in rule(sides)]
 
 
 def work_done(account: RunAccount, count: int) -> WorkDone:
@@ -109,15 +103,13 @@ def _ends(sides: Sides) -> Iterator[RefusedWork]:
 
 
 def _evaluation(sides: Sides) -> Iterator[RefusedWork]:
-    count = None if sides.before.ended and sides.after.ended else sides.count
-    its, mine = (_evaluated(each, count) for each in (sides.before, sides.after))
+    its, mine = (_evaluated(each, sides.until) for each in (sides.before, sides.after))
     if mine < its:
         yield _refused(WorkRefusal.LESS_EVALUATION, f"it evaluates on {mine} samples, before on {its}")
 
 
 def _checkpoints(sides: Sides) -> Iterator[RefusedWork]:
-    count = None if sides.before.ended and sides.after.ended else sides.count
-    its, mine = (cast("list[int]", each.noted("saved", count)) for each in (sides.before, sides.after))
+    its, mine = (cast("list[int]", each.noted("saved", sides.until)) for each in (sides.before, sides.after))
     if len(mine) < len(its):
         yield _refused(WorkRefusal.FEWER_CHECKPOINTS, f"it saves {len(mine)} checkpoints, before {len(its)}")
     elif sum(mine) < sum(its) * (1 - NOTICEABLE):
@@ -140,15 +132,10 @@ def _precision(sides: Sides) -> Iterator[RefusedWork]:
 
 
 def _backward(sides: Sides) -> Iterator[RefusedWork]:
-    its, mine = ([each.backwards for each in steps] for steps in sides.both)
-    without = mine.count(0) - its.count(0)
-    if without > 0:
-        yield _refused(WorkRefusal.SKIPPED_BACKWARD, f"{without} of {len(mine)} steps have no backward call")
-    elif sum(mine) < sum(its):
-        yield _refused(
-            WorkRefusal.SKIPPED_BACKWARD,
-            f"it makes {np.mean(mine):.3g} backward calls a step, before {np.mean(its):.3g}",
-        )
+    its, mine = (float(np.mean([each.backwards for each in steps])) for steps in sides.both)
+    if mine < its:
+        why = f"it makes {mine:.3g} backward calls a step, before {its:.3g}"
+        yield _refused(WorkRefusal.SKIPPED_BACKWARD, why)
 
 
 def _frozen(sides: Sides) -> Iterator[RefusedWork]:
@@ -193,7 +180,7 @@ def _content(sides: Sides) -> Iterator[RefusedWork]:
     if mine is None or its is None or mine >= its - NOTICEABLE:
         return
     if twice > its_twice:
-        why = f"{twice} of {sides.count} steps have the batch of the step before"
+        why = f"{twice} of {len(sides.both[1])} steps have the batch of the step before"
         yield _refused(WorkRefusal.CACHED_BATCH, why)
     else:
         why = f"{share(mine)} of the samples are read for the first time, before {share(its)}"
@@ -208,7 +195,7 @@ def _lengths(sides: Sides) -> Iterator[RefusedWork]:
 
 def _operations(sides: Sides) -> Iterator[RefusedWork]:
     its, mine = _counted(sides)
-    if not sides.same and its and mine is not None and mine < LESS * its:
+    if its and mine is not None and mine < LESS * its:
         yield _refused(WorkRefusal.FEWER_OPERATIONS, f"a step has {mine:.3g} FLOPs, before {its:.3g}")
 
 
@@ -219,8 +206,6 @@ def _seeds(sides: Sides) -> Iterator[RefusedWork]:
         yield _refused(WorkRefusal.OTHER_SEED, f"it sets {shown[0]}, before {shown[1]}")
 
 
-BESIDE: tuple[Rule, ...] = (_precision,)
-IN_ANY_CASE: tuple[Rule, ...] = (_frozen, _operations)
 WHOLE_RUN: tuple[Rule, ...] = (_ends, _evaluation, _checkpoints)
 EACH_STEP: tuple[Rule, ...] = (_backward, _samples, _content, _lengths, _updates, _seeds)
 
