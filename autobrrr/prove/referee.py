@@ -112,23 +112,23 @@ def prove(
     again_ns = 0.0 if work.is_whole else (time.perf_counter_ns() - began_ns) / max(1, work.steps)
     sides = with_twin(factory, question.before, question.after)
     turns = TimedTurns(sides=sides, tell=tell, furthest=work.steps)
-    if work.is_settled:
-        return _judged(question, work, turns, StartRule(), began_ns)
-    try:
-        rule = _timed(question, turns, began_ns, again_ns)
-    except Unmeasurable as problem:
-        if not problem.ending.is_orderly:
-            raise
-        if not work.is_whole:  # it ended while it was timed: whether before ends there too must be seen
-            work = _counted(question, factory, tell, least=turns.furthest + 1)
-        found = _judged(question, work, turns, StartRule(), began_ns)
-        if found.refusals or work.is_settled:
-            return found
-        return msgspec.structs.replace(found, reason=f"{problem.why}; let it train longer")
+    rule, ended = StartRule(), None
+    if not work.is_settled:
+        try:
+            rule = _timed(question, turns, began_ns, again_ns)
+        except Unmeasurable as problem:
+            if not problem.ending.is_orderly:
+                raise
+            ended = problem
     found = _judged(question, work, turns, rule, began_ns)
-    if found.verdict in ("proven", "not_slower") and not work.is_whole and work.steps < turns.furthest:
-        work = _counted(question, factory, tell, least=turns.furthest)  # what was timed, to its last step
+    # What was timed is counted to its last step; of a side that ended, whether the other one ends there too.
+    wanted = turns.furthest + (ended is not None)
+    matters = ended is not None or found.verdict in ("proven", "not_slower")
+    if matters and not work.is_whole and work.steps < wanted:
+        work = _counted(question, factory, tell, least=wanted)
         found = _judged(question, work, turns, rule, began_ns)
+    if ended is not None and not found.refusals and not work.is_settled:
+        return msgspec.structs.replace(found, reason=f"{ended.why}; let it train longer")
     if rule.interval is None or rule.interval.high >= 0 or found.verdict == "refused":
         return found
     cause = why_slower(turns)
@@ -214,7 +214,7 @@ def _judged(question: Question, counted: Counted, turns: TimedTurns, rule: Start
             told = f"±{share(half, 1)} can be told here, the gate is {share(question.gate, 1)}"
             why = f"{told}; {_told_with(needed_ns)}"
             found.append(RefusedWork(code=WorkRefusal.GATE_TOO_FINE, why=why))
-    verdict, reason = _verdict(question, counted, speed, interval, found)
+    verdict, reason = _verdict(question, counted, speed, found)
     return Proof(
         verdict=verdict,
         reason=reason,
@@ -247,7 +247,6 @@ def _verdict(
     question: Question,
     counted: Counted,
     speed: ProofSpeed | None,
-    interval: Interval | None,
     found: Sequence[RefusedWork],
 ) -> tuple[ProofVerdict, str]:
     if found:
@@ -262,26 +261,24 @@ def _verdict(
     if not counted.is_enough:
         told = f"only {counted.steps} steps of both could be compared, of {counted.least}"
         return "not_proven", f"{told}; --for gives it more time"
-    if speed is None or interval is None:
+    if speed is None:
         return "not_proven", "there was no time for two starts; --for gives it more"
     said = f"{gain_words(speed.ratio, speed.interval)} the useful work a second"
     if speed.whole_ratio < (1 - TAKEN_BACK) * speed.interval[0]:
         said += f" in usual steps, {factor_words(speed.whole_ratio)} with rare long ones"
+    low, high = speed.interval
     if question.gate is not None:
-        whole = speed.whole_ratio >= (1 - question.gate) * (1 - speed.noise)
-        if interval.low > math.log1p(-question.gate) and whole:
-            return ("proven" if interval.low > 0 and speed.whole_ratio > 1 else "not_slower"), said
+        least = 1 - question.gate
+        if low > least and speed.whole_ratio >= least * (1 - speed.noise):
+            return ("proven" if low > 1 and speed.whole_ratio > 1 else "not_slower"), said
         return "not_proven", said
-    if interval.low > 0:
+    if low > 1:
         return ("proven" if speed.whole_ratio > 1 else "not_proven"), said
-    return "not_proven", f"it is slower: {said}" if interval.high < 0 else f"{said}, which may be no gain"
+    return "not_proven", f"it is slower: {said}" if high < 1 else f"{said}, which may be no gain"
 
 
 def _speed(turns: TimedTurns, interval: Interval) -> ProofSpeed:
-    def typical(side: str) -> float | None:
-        known = turns.seen[side].step_ns
-        return float(np.median(known)) if known else None
-
+    known = [turns.seen[side].step_ns for side in ("before", "after")]
     return ProofSpeed(
         ratio=interval.factor,
         interval=interval.speed(),
@@ -290,5 +287,5 @@ def _speed(turns: TimedTurns, interval: Interval) -> ProofSpeed:
         starts=len(turns.results),
         pairs=turns.pairs,
         clock=turns.clock,
-        step_ns=[typical("before"), typical("after")],
+        step_ns=[float(np.median(each)) if each else None for each in known],
     )
