@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,20 +174,20 @@ class _Run:
         waited_ns = self.bench.now_ns() - self.began_ns
         self.slot_end_ns = min(self.slot_end_ns + waited_ns, self.asked.deadline_ns)
 
-    def pairs(self) -> _Over:
-        """Pair after pair, until the rule or the deadline ends it."""
+    def pairs(self) -> NoReturn:
+        """Pair after pair, until the rule or the deadline raises _Over."""
         orders = pairwise(pair_orders(random.Random(self.asked.seed)))
         while True:
             over = self.asked.rule(self.standing())
             if over is not None:
-                return _Over(*over)
+                raise _Over(*over)
             self.mind_loss_of_time()
             end_ns = self.bench.now_ns() + self.pair_ns()
             enough = len(self.ratios) >= FEWEST_PAIRS  # fewer can't prove anything
             if end_ns > self.asked.deadline_ns or (
                 end_ns > self.slot_end_ns and enough and not self.promising()
             ):
-                return _Over("undecided", f"not proven within the budget ({len(self.ratios)} A/B pairs)")
+                raise self.out_of_time()
             order, (upcoming, _) = next(orders)
             self.pair(order, upcoming)
             self.asked.on_pair(self.standing(), self.steps)
@@ -194,6 +195,9 @@ class _Run:
                 self.board.go(self.asked.without)
                 self.bench.rest_while_paused()
                 self.epoch_seq = None
+
+    def out_of_time(self) -> _Over:
+        return _Over("undecided", f"not proven within the budget ({len(self.ratios)} A/B pairs)")
 
     def pair(self, order: tuple[Side, Side], upcoming: Side) -> None:
         """Two neighbouring blocks; a pair without enough representative steps does not count.
@@ -279,31 +283,29 @@ class _Run:
         count = (end or self.epoch_seq) - first
         counted = self.bench.steps(first, count, 0)[:count]
         self.mind_loss(side, counted)
-        if not self.epoch_ns:
-            self.epoch_ns = float(durations_ns(counted).sum())
-            self.mind_length(self.epoch_ns)
+        self.epoch_ns = self.epoch_ns or float(durations_ns(counted).sum())
         return block_of(counted)
 
     def next_epoch(self, side: Side, first: int) -> int:
-        """Wait for the step that begins an epoch, from a step on."""
+        """Wait for the step that begins an epoch, from a step on.
+
+        Raises LongEpochs where the fewest pairs of such epochs end after the deadline.
+        """
         count, began_ns = 1, self.bench.now_ns()
+        epochs, left_ns = FEWEST_PAIRS * self.epochs_a_pair, self.asked.deadline_ns - began_ns
         while True:
             found = self.wait(side, first, count)
             begins = found["seq"][found["flags"] & ring_layout.EPOCH != 0]
             if len(begins):
                 return int(begins[0])
-            if not self.epoch_ns:
-                self.mind_length(self.bench.now_ns() - began_ns)
+            waited_ns = self.bench.now_ns() - began_ns
+            if not self.epoch_ns and epochs * waited_ns > left_ns - waited_ns:
+                raise LongEpochs(
+                    f"its trial needs {epochs} epochs of at least {waited_ns / 1e9:.1f} s, and"
+                    f" {(left_ns - waited_ns) / 1e9:.1f} s are left; use a longer --for, or"
+                    " autobrrr tune -- COMMAND"
+                )
             count = len(found) + 1
-
-    def mind_length(self, epoch_ns: float) -> None:
-        """Raises LongEpochs where the fewest pairs of such epochs end after the deadline."""
-        epochs, left_ns = FEWEST_PAIRS * self.epochs_a_pair, self.asked.deadline_ns - self.bench.now_ns()
-        if epochs * epoch_ns > left_ns:
-            raise LongEpochs(
-                f"its trial needs {epochs} epochs of at least {epoch_ns / 1e9:.1f} s, and"
-                f" {max(0, left_ns) / 1e9:.1f} s are left; use a longer --for, or autobrrr tune -- COMMAND"
-            )
 
     def arm(self, side: Side) -> Arm:
         return self.asked.without if side == "A" else self.asked.with_it
@@ -335,7 +337,7 @@ class _Run:
                 return found
             now_ns = self.bench.now_ns()
             if now_ns > self.asked.deadline_ns:
-                raise _Over("undecided", f"not proven within the budget ({len(self.ratios)} A/B pairs)")
+                raise self.out_of_time()
             if side == "B":
                 self.protect(first, found, now_ns - began_ns)
 
@@ -435,12 +437,11 @@ def compare(bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> Comparis
     run = _Run(bench, board, asked)
     try:
         run.warm_up()
-        over = run.pairs()
-    except _Over as ended:
-        over = ended
+        run.pairs()
+    except _Over as over:
+        return run.outcome(over)
     except RemedyLost as lost:
-        over = _Over("failed", f"could not be held: {lost}")
-    return run.outcome(over)
+        return run.outcome(_Over("failed", f"could not be held: {lost}"))
 
 
 def undo_losses(

@@ -137,9 +137,8 @@ def at_length(blocks: Sequence[TokenBlock], tokens: float) -> list[float | None]
 
 def _slope(took: Durations, tokens: Durations) -> float:
     """Nanoseconds a token, by least squares; 0 where that can't be told."""
-    apart = tokens - tokens.mean() if len(tokens) >= FEWEST_FOR_A_LINE else np.zeros(1)
-    spread = float((apart**2).sum())
-    return float((apart * took).sum()) / spread if spread > 0 else 0.0
+    spread = float(tokens.var()) if len(tokens) >= FEWEST_FOR_A_LINE else 0.0
+    return float(((tokens - tokens.mean()) * took).mean()) / spread if spread > 0 else 0.0
 
 
 def _capped(took: Durations, tokens: Durations) -> Durations:

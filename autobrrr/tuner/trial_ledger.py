@@ -45,7 +45,7 @@ class TrialLedger:
     def reverted(self) -> list[Reverted]:
         """What was on at some time and is no longer."""
         return [
-            Reverted(remedy=trial.remedy, why=_with_options(trial))
+            Reverted(remedy=trial.remedy, why=f"{_options(trial)}{trial.why}")
             for trial in self._trials.values()
             if trial.outcome == "undone"
         ]
@@ -61,9 +61,9 @@ class TrialLedger:
         return 1.0 if trial is None or trial.interval is None else max(1.0, trial.interval[0])
 
 
-def _with_options(trial: Trial) -> str:
+def _options(trial: Trial) -> str:
     inside = ", ".join(f"{name} = {value}" for name, value in trial.options.items())
-    return f"{inside}: {trial.why}" if inside else trial.why
+    return f"{inside}: " if inside else ""
 
 
 def _trial(choice: Advice, outcome: Outcome, why: str, found: Comparison | None = None) -> Trial:
