@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -24,16 +23,8 @@ WINDOW, FAR = 8, 0.3
 What = Literal["batch", "output", "loss", "gradient", "parameters"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parting:
-    """The first step that differs, and what differs first there."""
-
-    step: int
-    what: What
-
-
-def parting(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> Parting | None:
-    """None where all steps that both have are the same, bit by bit."""
+def parting(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> tuple[int, What] | None:
+    """The first step that differs, and what differs first there; None where no step does."""
     for step, (a, b) in enumerate(zip(one, other, strict=False)):
         same: dict[What, bool] = {
             "batch": a.rows == b.rows,
@@ -41,22 +32,29 @@ def parting(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> Par
             "gradient": _equal(a.gradient, b.gradient),
             "parameters": a.parameters == b.parameters,
         }
-        if not all(same.values()):
-            return Parting(step=step, what=next(what for what, is_same in same.items() if not is_same))
+        for what, is_same in same.items():
+            if not is_same:
+                return step, what
     return None
 
 
 def sameness(before: RunAccount, twin: RunAccount, after: RunAccount) -> Sameness:
     """How the two sides part."""
-    found = parting(before.steps, after.steps)
     own = parting(before.steps, twin.steps)
-    place = None if found is None else _first_place(before.steps[found.step], after.steps[found.step])
-    what = None if found is None else found.what
+    step, what = parting(before.steps, after.steps) or (None, None)
+    place = None if step is None else _first_place(before.steps[step], after.steps[step])
+    cls: ExactnessClass | None = "stream" if what == "batch" else "changes-training"
+    if step is None:
+        cls = "bitwise"
+    elif _is_rounding(before.steps, after.steps, step):
+        cls = "rounding"
+    elif own is not None and not _is_rounding(before.steps, twin.steps, own[0]):
+        cls = None  # not one and the same run each time: nothing can be said
     return Sameness(
-        class_=_class(before, twin, after, found, own),
+        class_=cls,
         deterministic=own is None,
         compared_steps=min(len(before.steps), len(after.steps)),
-        step=None if found is None else found.step,
+        step=step,
         what="output" if place is not None and what in ("loss", "gradient", "parameters") else what,
         module=None if place is None else place[0],
         place=None if place is None else place[1],
@@ -65,35 +63,20 @@ def sameness(before: RunAccount, twin: RunAccount, after: RunAccount) -> Samenes
     )
 
 
-def _class(
-    before: RunAccount, twin: RunAccount, after: RunAccount, found: Parting | None, own: Parting | None
-) -> ExactnessClass | None:
-    if found is None:
-        return "bitwise"
-    if _is_rounding(before.steps, after.steps, found.step):
-        return "rounding"
-    if own is not None and not _is_rounding(before.steps, twin.steps, own.step):
-        return None  # not one and the same run each time: nothing can be said
-    return "stream" if found.what == "batch" else "changes-training"
-
-
 def _is_rounding(one: Sequence[AccountedStep], other: Sequence[AccountedStep], step: int) -> bool:
     a, b = one[step], other[step]
-    near = ((a.loss, b.loss, LOSS), (a.gradient, b.gradient, GRADIENT), (a.moved, b.moved, MOVED))
-    for mine, its, most in near:
-        if (mine is None) != (its is None):
+    for mine, its, most in (
+        (a.loss, b.loss, LOSS),
+        (a.gradient, b.gradient, GRADIENT),
+        (a.moved, b.moved, MOVED),
+    ):
+        if (mine is None) != (its is None) or (_distance(mine, its) or 0.0) > most:
             return False
-        distance = _distance(mine, its)
-        if distance is not None and distance > most:
-            return False
-    apart = (
-        (a.gradient_signs, b.gradient_signs, a.gradient, GRADIENT),
-        (a.moved_signs, b.moved_signs, a.moved, MOVED),
+    gradients = _apart(a.gradient_signs, b.gradient_signs, a.gradient)
+    moves = _apart(a.moved_signs, b.moved_signs, a.moved)
+    return (
+        gradients <= GRADIENT and moves <= MOVED and a.elements == b.elements and not _far_later(one, other)
     )
-    for signs, its_signs, length, most in apart:
-        if _apart(signs, its_signs, length) > most:
-            return False
-    return a.elements == b.elements and not _far_later(one, other)
 
 
 def _apart(one: Sequence[float], other: Sequence[float], length: float | None) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from statistics import median_low
 
 from autobrrr.records import Advice
 from autobrrr.records.wire_answers import ActiveRemedy
@@ -23,7 +25,13 @@ class ArmSwitch:
         self._bench = bench
         self._on: dict[Advice, int] = {each: each.token for each in on}
         self.lost: dict[Advice, str] = {}
+        self.took_ns = deque([0.0], maxlen=8)  # the latest switches
         self.warm = set(self._on)  # have been on for some steps
+
+    @property
+    def switch_ns(self) -> float:
+        """From the wish for a change to the first step after it; of two the shorter: one may have waited."""
+        return median_low(self.took_ns)
 
     @property
     def active(self) -> Arm:

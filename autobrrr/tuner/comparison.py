@@ -75,7 +75,6 @@ class Comparison:
     without_ns: float | None  # mean step of the blocks without
     price_ns: int = 0  # what the first steps with it took longer than usual
     lost_ns: float = 0.0  # with that, and what its blocks took longer than those without; below 0: less
-    switch_ns: float = 0.0  # from the wish for a change to the first step after it
     peaks: MemoryPeaks = NO_PEAKS
     chance: float = 1.0  # that it was slower over all steps, by long ones, without being the cause
 
@@ -91,7 +90,6 @@ class Comparing:
     step_ns: float
     slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
     may_lose_ns: float = math.inf
-    switch_ns: float = 0.0  # as the comparison before has found it
     seed: int = 0
     on_pair: Callable[[PairStanding, int], None] = field(default=lambda *_: None)
 
@@ -122,7 +120,6 @@ class _Run:
         self.began_ns = bench.now_ns()
         own_ns = asked.deadline_ns if asked.slot_ns is None else self.began_ns + asked.slot_ns
         self.slot_end_ns = min(own_ns, asked.deadline_ns)
-        self.switches: list[float] = [asked.switch_ns]
         changed = set(asked.with_it) ^ set(asked.without)
         # Remedies against rare long steps: plain means decide, over longer blocks.
         rare = all(REGISTRY[each.remedy].rare for each in asked.with_it if each not in asked.without)
@@ -249,11 +246,6 @@ class _Run:
         self.pause_of_job_ns = max(self.pause_of_job_ns, longest_ns)
         return longest_ns
 
-    @property
-    def switch_ns(self) -> float:
-        last = sorted(self.switches[-8:])
-        return last[(len(last) - 1) // 2]  # of two the shorter: one switch may have waited for a measurement
-
     def block(self, side: Side) -> TokenBlock:
         began_ns = self.bench.now_ns()
         seq, switched = self.board.go(self.arm(side))
@@ -262,7 +254,7 @@ class _Run:
         found, counted = self.steps_of(side, first, settle)
         if switched and len(found):
             stepping_ns = int(found["end_ns"][-1]) - int(found["start_ns"][0])
-            self.switches.append(max(0.0, self.bench.now_ns() - began_ns - stepping_ns))
+            self.board.took_ns.append(max(0.0, self.bench.now_ns() - began_ns - stepping_ns))
         self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
         self.mind_loss(side, found)
         if side == "A":
@@ -391,13 +383,13 @@ class _Run:
 
     def plan_for(self, step_ns: float) -> BlockPlan:
         slot_ns = self.slot_end_ns - self.began_ns
-        return plan_block(step_ns, rare=self.rare, slot_ns=slot_ns, switch_ns=self.switch_ns)
+        return plan_block(step_ns, rare=self.rare, slot_ns=slot_ns, switch_ns=self.board.switch_ns)
 
     def pair_ns(self) -> float:
         if self.by_epoch:
             return self.epochs_a_pair * self.epoch_ns
         steps = 2 * (self.plan.steps + self.plan.settle)
-        return steps * self.step_ns + 2 * self.switch_ns
+        return steps * self.step_ns + 2 * self.board.switch_ns
 
     def standing(self) -> PairStanding:
         return PairStanding(
@@ -418,7 +410,6 @@ class _Run:
             without_ns=float(np.mean(self.without_means)) if self.without_means else None,
             price_ns=self.price_ns,
             lost_ns=self.price_ns + self.slower_ns,
-            switch_ns=self.switch_ns,
             peaks=self.bench.take_peaks(
                 {choice.remedy for choice in self.asked.with_it if choice not in self.asked.without}
             ),

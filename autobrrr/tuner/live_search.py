@@ -430,14 +430,12 @@ class _LiveTuning:
             slot_ns=slot_ns,
             may_lose_ns=math.inf if is_final else self.budget.limit_ns(surely),
             step_ns=self.step_ns,
-            switch_ns=self.budget.switch_ns,
             seed=self.comparisons,
             on_pair=on_pair,
         )
         found = compare(self.bench, self.board, asked)
         if found.without_ns is not None:
             self.step_ns = found.without_ns
-        self.budget.switch_ns = found.switch_ns
         self.budget.enter(found.lost_ns, 1.0 if is_final else surely)
         return found
 

@@ -55,7 +55,6 @@ class TuningBudget:
     board: ArmSwitch
     settings: TuneSettings
     prepared: dict[Advice, str] = field(default_factory=dict)  # why no other process compiled it; "": it has
-    switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
     entered_ns: float = 0.0  # all that was lost so far
     began_ns: int = field(init=False)
     _counted_ns: int = field(init=False)  # until when losses and gains were entered
@@ -139,7 +138,7 @@ class TuningBudget:
 
     def shortest_ns(self, step_ns: float) -> int:
         """The same for one that costs nothing to switch on first."""
-        return shortest_pairs_ns(step_ns, FEWEST_PAIRS, self.switch_ns)
+        return shortest_pairs_ns(step_ns, FEWEST_PAIRS, self.board.switch_ns)
 
     def refusal(self, choice: Advice, step_ns: float, deadline_ns: int, speed: float) -> str | None:
         """Why a candidate is not tried: it may not pay for its pause in time, or its trial no longer fits.
