@@ -10,12 +10,12 @@ import contextlib
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Advice, NoClaim, Reverted, Trial, TuneProgress, Tuning, Verdict
@@ -94,8 +94,7 @@ def tune(
         TargetGone: the job ended.
     """
     asked = settings or TuneSettings()
-    run = _LiveTuning(bench, asked, on_progress, on_trial, already)
-    run.standing = standing
+    run = _LiveTuning(bench, asked, on_progress, on_trial, already, standing)
     on = (*already, *standing)
     listed = candidates(facts=bench.facts, cores=bench.cores, verdict=verdict, selection=asked)
     run.queue.extend(each for each in listed if each not in on)
@@ -106,42 +105,41 @@ def tune(
     return run.go()
 
 
+@dataclass
 class _LiveTuning:
-    def __init__(
-        self,
-        bench: JobUnderTest,
-        settings: TuneSettings,
-        on_progress: Callable[[TuneProgress], None],
-        on_trial: Callable[[Trial], None],
-        already: Sequence[ActiveRemedy],
-    ) -> None:
-        self.bench, self.settings, self.on_progress = bench, settings, on_progress
-        self.board = ArmSwitch(bench, already)
-        self.kept: Arm = tuple(already)
-        self.standing: Arm = ()
-        self.queue: deque[Advice] = deque()
-        self.ledger = TrialLedger(on_trial)
-        self.budget = TuningBudget(bench, self.board, settings)
-        self.step_ns = 0.0
-        self.comparisons = 0
-        self.note: str | None = None
-        self.no_claim: NoClaim | None = None
-        self.untried: list[Advice] = []  # for want of time
-        self.unpaid: list[Advice] = []  # what others gain may pay for them yet
-        self.not_met: list[Advice] = []  # refused for now: what they are for may still come
-        self.guard_undid: list[Reverted] = []
-        self.preparing: Preparation | None = None
-        self.closed: Arm = ()  # what the closing run has measured
+    bench: JobUnderTest
+    settings: TuneSettings
+    on_progress: Callable[[TuneProgress], None]
+    on_trial: Callable[[Trial], None]
+    already: Sequence[ActiveRemedy]
+    standing: Arm
+    queue: deque[Advice] = field(default_factory=deque)
+    untried: list[Advice] = field(default_factory=list)  # for want of time
+    unpaid: list[Advice] = field(default_factory=list)  # what others gain may pay for them yet
+    not_met: list[Advice] = field(default_factory=list)  # refused for now: what they are for may still come
+    guard_undid: list[Reverted] = field(default_factory=list)
+    comparisons: int = 0
+    note: str | None = None
+    no_claim: NoClaim | None = None
+    preparing: Preparation | None = None
+    kept: Arm = ()
+    closed: Arm = ()  # what the closing run has measured
+
+    def __post_init__(self) -> None:
+        self.kept = tuple(self.already)
+        self.board = ArmSwitch(self.bench, self.already)
+        self.ledger = TrialLedger(self.on_trial)
+        self.budget = TuningBudget(self.bench, self.board, self.settings, self.sure_speed)
 
     def go(self) -> Tuning:
         step_ns = self.first_steps()
         if step_ns is None:
             return self.claims_nothing()
-        self.step_ns, closing, enough_s = step_ns, None, None
+        self.budget.step_ns, closing, enough_s = step_ns, None, None
         try:
             self.search()
             if self.untried:
-                enough_s = self.budget.enough_s(self.untried, self.step_ns)
+                enough_s = self.budget.enough_s(self.untried)
             self.ablate()
             if not self.bench.cancelled():
                 closing = self.close()
@@ -220,8 +218,8 @@ class _LiveTuning:
         if others:
             self.ledger.enter(choice, "refused", f"{others[0]} sets the same thing and stays on")
             return
-        deadline_ns = self.search_deadline(choice)
-        refusal = self.budget.refusal(choice, self.step_ns, deadline_ns, self.sure_speed())
+        deadline_ns = self.budget.search_deadline(choice, kept=bool(self.kept))
+        refusal = self.budget.refusal(choice, deadline_ns)
         if self.bench.cancelled():
             refusal = "stopped by the user"
         if refusal is not None:
@@ -233,19 +231,13 @@ class _LiveTuning:
         else:
             # The price of switching on is added where it turns out what it is.
             share_ns = (deadline_ns - self.bench.now_ns()) / (1 + len(self.queue))
-            self.trial(choice, int(max(share_ns, self.budget.shortest_ns(self.step_ns))))
+            self.trial(choice, int(max(share_ns, self.budget.shortest_ns)))
 
     def prepare(self, choice: Advice, deadline_ns: int) -> None:
         """Have another process compile it; it comes again after the others, or now where none compiles."""
         self.say("trial", f"{choice.label}: compiling beside the job", choice)
         try:
-            self.preparing = Preparation(
-                self.budget,
-                choice,
-                step_ns=self.step_ns,
-                speed=self.sure_speed(),
-                deadline_ns=deadline_ns,
-            )
+            self.preparing = Preparation(self.budget, choice, deadline_ns)
         except NotApplied as refused:
             self.refuse(choice, refused)
             return
@@ -269,27 +261,18 @@ class _LiveTuning:
         """What is kept surely gains, as a factor on the job's own speed."""
         return math.prod(self.ledger.sure(choice) for choice in self.kept)
 
-    def search_deadline(self, choice: Advice) -> int:
-        """When trials end; what takes long to compile may take the time of ablation and confirmation, too.
-
-        What goes by epochs takes as many of them again to be confirmed: half of the time.
-        """
-        if choice.reach == "next_epoch" and not self.kept:
-            return (self.bench.now_ns() + self.budget.deadline(CLOSING_SHARE)) // 2
-        kept = bool(self.kept) and REGISTRY[choice.remedy].beside_s is None
-        return self.budget.search_deadline(self.step_ns, kept=kept)
-
     def trial(self, choice: Advice, slot_ns: int) -> None:
-        price_ns = self.budget.price_ns(choice)
-        if price_ns:
-            text = f"applying {choice.label}: training pauses for about {price_ns / 1e9:.0f} s"
-            self.say("trial", text, choice)
         replaced = [other for other in self.kept if conflicts(choice, other)]
         against = self.against(choice, replaced)
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
             found = self.compare(
-                "trial", choice, self.kept, arm, deadline_ns=self.search_deadline(choice), slot_ns=slot_ns
+                "trial",
+                choice,
+                self.kept,
+                arm,
+                deadline_ns=self.budget.search_deadline(choice, kept=bool(self.kept)),
+                slot_ns=slot_ns,
             )
         except NotApplied as refused:
             self.settle()
@@ -415,8 +398,10 @@ class _LiveTuning:
         self.comparisons += 1
         surely, is_final = self.sure_speed(), stage == "final"
         doing = f"{_VERBS[stage]} {'all together' if choice is None else choice.label}"
-        if choice is None or not self.budget.price_ns(choice):
-            self.say(stage, doing, choice)
+        begins = doing
+        if choice is not None and (price_ns := self.budget.price_ns(choice)):
+            begins = f"applying {choice.label}: training pauses for about {price_ns / 1e9:.0f} s"
+        self.say(stage, begins, choice)
 
         def on_pair(now: PairStanding, steps: int) -> None:
             figure = "" if now.interval is None else f": {now.interval.words}"
@@ -428,14 +413,14 @@ class _LiveTuning:
             rule=PRECISION if is_final else proof(WORTHWHILE, self.settings.horizon_ns),
             deadline_ns=deadline_ns,
             slot_ns=slot_ns,
-            may_lose_ns=math.inf if is_final else self.budget.limit_ns(surely),
-            step_ns=self.step_ns,
+            may_lose_ns=math.inf if is_final else self.budget.limit_ns(),
+            step_ns=self.budget.step_ns,
             seed=self.comparisons,
             on_pair=on_pair,
         )
         found = compare(self.bench, self.board, asked)
         if found.without_ns is not None:
-            self.step_ns = found.without_ns
+            self.budget.step_ns = found.without_ns
         self.budget.enter(found.lost_ns, 1.0 if is_final else surely)
         return found
 
@@ -492,7 +477,7 @@ class _LiveTuning:
             speedup, interval = 1.0, None
         baseline = closing.without_ns if closing is not None else None
         if baseline is None:
-            baseline = self.step_ns * (speedup if closing is None else 1.0)
+            baseline = self.budget.step_ns * (speedup if closing is None else 1.0)
         return Tuning(
             objective="step_ns",
             baseline=round(baseline, 1) or None,

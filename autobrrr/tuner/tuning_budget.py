@@ -7,7 +7,7 @@ The job is held against a twin that nobody tunes: in every five minutes it must 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autobrrr.agent.remedies.families import REGISTRY
@@ -49,11 +49,18 @@ class TuneSettings(Selection):
 
 @dataclass(slots=True)
 class TuningBudget:
-    """Begins when it is made."""
+    """Begins when it is made.
+
+    Attributes:
+        speed: What is kept surely gains, as a factor on the speed of the twin.
+        step_ns: What a step takes.
+    """
 
     bench: JobUnderTest
     board: ArmSwitch
     settings: TuneSettings
+    speed: Callable[[], float]
+    step_ns: float = 0.0
     prepared: dict[Advice, str] = field(default_factory=dict)  # why no other process compiled it; "": it has
     entered_ns: float = 0.0  # all that was lost so far
     began_ns: int = field(init=False)
@@ -75,19 +82,19 @@ class TuningBudget:
         self._lost.append((self._counted_ns, lost_ns - (speed - 1) * (now_ns - self._counted_ns)))
         self._counted_ns = now_ns
 
-    def may_lose_ns(self, speed: float, pause_ns: float = 0.0) -> float:
+    def may_lose_ns(self, pause_ns: float = 0.0, gain: float = 1.0) -> float:
         """What the job may still lose of any five minutes; less than nothing: it lost too much.
 
         Args:
-            speed: What it surely gains from now on, after the pause.
             pause_ns: For which it is about to stand still.
+            gain: That it has from then on, beside what is kept.
         """
-        now_ns, lost_ns = self.bench.now_ns(), 0.0
-        least_ns = (speed - 1) * (WINDOW_NS - pause_ns)  # of the windows that begin now, or began earlier
+        now_ns, lost_ns, more = self.bench.now_ns(), 0.0, self.speed() * gain - 1
+        least_ns = more * (WINDOW_NS - pause_ns)  # of the windows that begin now, or began earlier
         for began_ns, loss_ns in reversed(self._lost):
             lost_ns += loss_ns
             if (left_ns := WINDOW_NS - (now_ns - began_ns) - pause_ns) > 0:
-                least_ns = min(least_ns, (speed - 1) * left_ns - lost_ns)
+                least_ns = min(least_ns, more * left_ns - lost_ns)
         return self.settings.max_loss * WINDOW_NS - pause_ns + least_ns
 
     @property
@@ -95,9 +102,9 @@ class TuningBudget:
         """What each may cost in any case."""
         return LEAST_OF_LOSS * self.settings.max_loss * WINDOW_NS
 
-    def limit_ns(self, speed: float) -> float:
+    def limit_ns(self) -> float:
         """By how much blocks of one comparison may be slower."""
-        return max(self.least_ns, MOST_OF_LOSS * self.may_lose_ns(speed))
+        return max(self.least_ns, MOST_OF_LOSS * self.may_lose_ns())
 
     @property
     def elapsed_ns(self) -> int:
@@ -107,11 +114,17 @@ class TuningBudget:
         """When so much of the budget is spent, by the bench's clock."""
         return self.began_ns + int(share * self.settings.budget_ns)
 
-    def search_deadline(self, step_ns: float, *, kept: bool) -> int:
-        """When trials end: the rest confirms what is kept; with nothing kept, as little as that may take."""
-        if kept:
+    def search_deadline(self, choice: Advice, *, kept: bool) -> int:
+        """When trials end: the rest confirms what is kept; with nothing kept, as little as that may take.
+
+        What takes long to compile may take the time of ablation and confirmation, too. What goes by epochs
+        takes as many of them again to be confirmed: half of the time.
+        """
+        if choice.reach == "next_epoch" and not kept:
+            return (self.bench.now_ns() + self.deadline(CLOSING_SHARE)) // 2
+        if kept and REGISTRY[choice.remedy].beside_s is None:
             return self.deadline(SEARCH_SHARE)
-        return min(self.deadline(1.0), self.deadline(CLOSING_SHARE) - self.shortest_ns(step_ns))
+        return min(self.deadline(1.0), self.deadline(CLOSING_SHARE) - self.shortest_ns)
 
     def price_ns(self, choice: Advice) -> int:
         """What switching it on for the first time is expected to cost."""
@@ -132,49 +145,46 @@ class TuningBudget:
         cold = choice not in self.board.warm and choice not in self.prepared
         return cold and self._beside_s(choice) is not None
 
-    def needed_ns(self, choice: Advice, step_ns: float) -> int:
+    def needed_ns(self, choice: Advice) -> int:
         """The shortest time in which a trial can end with an answer."""
-        return self.shortest_ns(step_ns) + self.price_ns(choice)
+        return self.shortest_ns + self.price_ns(choice)
 
-    def shortest_ns(self, step_ns: float) -> int:
+    @property
+    def shortest_ns(self) -> int:
         """The same for one that costs nothing to switch on first."""
-        return shortest_pairs_ns(step_ns, FEWEST_PAIRS, self.board.switch_ns)
+        return shortest_pairs_ns(self.step_ns, FEWEST_PAIRS, self.board.switch_ns)
 
-    def refusal(self, choice: Advice, step_ns: float, deadline_ns: int, speed: float) -> str | None:
-        """Why a candidate is not tried: it may not pay for its pause in time, or its trial no longer fits.
-
-        Args:
-            speed: What is kept surely gains, as a factor.
-        """
+    def refusal(self, choice: Advice, deadline_ns: int) -> str | None:
+        """Why a candidate is not tried: it may not pay for its pause in time, or its trial no longer fits."""
         remedy, price_ns = choice.remedy, self.price_ns(choice)
         alone = self.prepared.get(choice)
         why = f" (nothing was compiled beside the job: {alone})" if alone else ""
         pause = f"needs a {price_ns / 1e9:.0f} s pause{why}"
         foreseen = min(choice.interval or (choice.expected or 1.0,))
         if remedy not in self.settings.only:
-            if price_ns and self.may_lose_ns(speed * max(1.0, foreseen), price_ns) < 0:
+            if price_ns and self.may_lose_ns(price_ns, max(1.0, foreseen)) < 0:
                 said = f" {interval_words(choice.interval)}" if choice.interval else ""
                 dear = f"may not earn it back in 5 minutes{said}"
                 why = dear if choice.expected else "no gain is predicted"
                 return f"{pause} and {why}; --only {remedy} tries it"
-            block_ns = (FEWEST_SLOW_STEPS + 1) * step_ns  # as long again, if steps become twice as long
-            if block_ns > max(self.may_lose_ns(speed), self.least_ns):
-                why = f"a step takes {step_ns / 1e9:.1f} s: it may lose more than --max-loss allows"
+            block_ns = (FEWEST_SLOW_STEPS + 1) * self.step_ns  # as long again, if steps become twice as long
+            if block_ns > max(self.may_lose_ns(), self.least_ns):
+                why = f"a step takes {self.step_ns / 1e9:.1f} s: it may lose more than --max-loss allows"
                 return f"{why}; --only {remedy} tries it"
         saved = 1 - 1 / max(choice.expected or LIKELY_BEST, 1.0)
         if price_ns > saved * self.settings.horizon_ns:
             return f"{pause}, more than it can save within {self.settings.horizon_ns / 1e9:.0f} s (--horizon)"
-        needed_ns, left_ns = self.needed_ns(choice, step_ns), deadline_ns - self.bench.now_ns()
+        needed_ns, left_ns = self.needed_ns(choice), deadline_ns - self.bench.now_ns()
         if needed_ns <= left_ns:
             return None
         if price_ns:
-            return f"{pause}; rerun with --for {self.enough_s([choice], step_ns)}s"
+            return f"{pause}; rerun with --for {self.enough_s([choice])}s"
         pairs = f"{FEWEST_PAIRS} A/B pairs take {needed_ns / 1e9:.1f} s"
         return f"{pairs}, and {max(0, left_ns) / 1e9:.1f} s are left for trials"
 
-    def enough_s(self, untried: Sequence[Advice], step_ns: float) -> int:
+    def enough_s(self, untried: Sequence[Advice]) -> int:
         """The budget within which these could be tried too."""
-        needed_ns = sum(3 * self.needed_ns(each, step_ns) for each in untried)
+        needed_ns = sum(3 * self.needed_ns(each) for each in untried)
         whole_ns = (self.elapsed_ns + needed_ns) / SEARCH_SHARE + self.settings.spent_ns
         return math.ceil(whole_ns / 1e9)
 
@@ -185,21 +195,17 @@ class Preparation:
     It ends early where training loses more by it than it may, or too little time would be left.
 
     Args:
-        step_ns: What a step takes without that process.
-        speed: What is kept surely gains, as a factor.
         deadline_ns: When the trial must be through.
 
     Raises:
         NotApplied, RemedyLost: as `JobUnderTest.prepare` does.
     """
 
-    def __init__(
-        self, budget: TuningBudget, choice: Advice, *, step_ns: float, speed: float, deadline_ns: int
-    ) -> None:
+    def __init__(self, budget: TuningBudget, choice: Advice, deadline_ns: int) -> None:
         self.choice = choice
-        self._budget, self._bench, self._step_ns = budget, budget.bench, step_ns
-        self._end_ns = deadline_ns - budget.needed_ns(choice, step_ns)
-        self._most_ns = max(budget.least_ns, budget.may_lose_ns(speed, budget.price_ns(choice)))
+        self._budget, self._bench, self._step_ns = budget, budget.bench, budget.step_ns
+        self._end_ns = deadline_ns - budget.needed_ns(choice)
+        self._most_ns = max(budget.least_ns, budget.may_lose_ns(budget.price_ns(choice)))
         self._began_ns, self._first = self._bench.now_ns(), self._bench.next_seq()
         self._entered_ns = budget.entered_ns
         self.compiling = self._bench.prepare(choice.remedy, choice.options)
