@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -49,6 +48,9 @@ from autobrrr.tuner.tuning_budget import (
     TuneSettings,
     TuningBudget,
 )
+
+if TYPE_CHECKING:
+    from autobrrr.tuner.tuning_study import TuningStudy
 
 Stage = Literal["trial", "ablation", "final"]
 
@@ -93,11 +95,13 @@ def tune(
         AutobrrrError: no step ends, or a remedy can't be undone.
         TargetGone: the job ended.
     """
+    from autobrrr.tuner.tuning_study import TuningStudy
+
     asked = settings or TuneSettings()
     run = _LiveTuning(bench, asked, on_progress, on_trial, already, standing)
     on = (*already, *standing)
     listed = candidates(facts=bench.facts, cores=bench.cores, verdict=verdict, selection=asked)
-    run.queue.extend(each for each in listed if each not in on)
+    run.study = TuningStudy([each for each in listed if each not in on])
     for each, why in unasked(verdict=verdict, selection=asked):
         run.ledger.enter(each, "skipped", why)
     for each in on:
@@ -113,7 +117,7 @@ class _LiveTuning:
     on_trial: Callable[[Trial], None]
     already: Sequence[ActiveRemedy]
     standing: Arm
-    queue: deque[Advice] = field(default_factory=deque)
+    study: TuningStudy = field(init=False)
     untried: list[Advice] = field(default_factory=list)  # for want of time
     unpaid: list[Advice] = field(default_factory=list)  # what others gain may pay for them yet
     not_met: list[Advice] = field(default_factory=list)  # refused for now: what they are for may still come
@@ -157,7 +161,7 @@ class _LiveTuning:
     def claims_nothing(self) -> Tuning:
         """Nothing is tried on a device whose time is not seen, or where the user stops at once."""
         stopped = self.bench.cancelled()
-        for choice in self.queue:
+        while (choice := self.study.ask()) is not None:
             self.ledger.enter(choice, "skipped", "stopped by the user" if stopped else UNSTAMPED)
         self.note = STOPPED if stopped else f"nothing can be claimed: {UNSTAMPED}"
         self.no_claim = None if stopped else NoClaim.NO_DEVICE_STAMPS
@@ -193,17 +197,17 @@ class _LiveTuning:
             self.try_all()
             if self.not_met and not self.bench.cancelled():
                 self.bench.steps(self.bench.next_seq(), LATER_STEPS, LATER_NS)
-            self.queue.extend(self.not_met)
-            self.try_all()
-            self.queue.extend(self.unpaid if self.kept else ())
-            self.try_all()
+                self.try_all(self.not_met)
+            self.try_all(self.unpaid if self.kept else ())
         finally:
             if self.preparing is not None:
                 self.preparing.compiling.stop("the tuning ended")
 
-    def try_all(self) -> None:
-        while self.queue:
-            self.consider(self.queue.popleft())
+    def try_all(self, again: Iterable[Advice] = ()) -> None:
+        for refused in tuple(again):
+            self.study.again(refused)
+        while (choice := self.study.ask()) is not None:
+            self.consider(choice)
             if self.preparing is not None and self.preparing.ended():
                 self.await_preparation()
 
@@ -212,7 +216,7 @@ class _LiveTuning:
             if choice == self.preparing.choice:
                 self.await_preparation()
             elif self.budget.to_prepare(choice):
-                self.queue.append(choice)  # one at a time
+                self.study.again(choice)  # one at a time
                 return
         others = [other.label for other in self.standing if conflicts(choice, other)]
         if others:
@@ -230,7 +234,7 @@ class _LiveTuning:
             self.prepare(choice, deadline_ns)
         else:
             # The price of switching on is added where it turns out what it is.
-            share_ns = (deadline_ns - self.bench.now_ns()) / (1 + len(self.queue))
+            share_ns = (deadline_ns - self.bench.now_ns()) / (1 + self.study.waiting)
             self.trial(choice, int(max(share_ns, self.budget.shortest_ns)))
 
     def prepare(self, choice: Advice, deadline_ns: int) -> None:
@@ -244,9 +248,9 @@ class _LiveTuning:
         except RemedyLost as lost:
             self.budget.prepared[choice] = str(lost)
         if self.preparing is None or self.preparing.ended():
-            self.queue.appendleft(choice)
+            self.consider(choice)
         else:
-            self.queue.append(choice)
+            self.study.again(choice)
 
     def await_preparation(self) -> None:
         """Wait until that process has ended, if there is one."""
@@ -281,6 +285,7 @@ class _LiveTuning:
         if self.has_lost(found):
             self.trial(choice, slot_ns)
             return
+        self.study.tell(None if found.interval is None else found.interval.mean)
         paused = f"; training paused for {found.price_ns / 1e9:.1f} s" if found.price_ns > SAID_NS else ""
         if found.decision == "better":
             self.kept = arm
