@@ -292,6 +292,11 @@ class AgentSession:
         hot, usual = self._loop.hot, command.get("usual_ns")
         owner = hot.owner
         graphs = RecordedGraphs(self._loop)
+
+        def ended() -> bool:
+            graphs.keep_up()
+            return self._link.lost()
+
         with graphs.followed():
             sampled = stack_sampler.sample(
                 self._torch,
@@ -300,7 +305,7 @@ class AgentSession:
                 for_s=min(for_ms, 10_000) / 1000,
                 every_s=max(every_ms, 1) / 1000,
                 tid=self._loop.train_tid,
-                ended=self._link.lost,
+                ended=ended,
                 running_ns=hot.running_ns,
                 usual_ns=usual if type(usual) is int else None,
                 also=graphs.sites,

@@ -124,21 +124,22 @@ def _switches(torch: ModuleType) -> Iterator[tuple[str, bool, str]]:
 
 
 def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
-    """Of all parameters, those in rows of the largest table that this step had no gradient for.
+    """Of all parameters, those in rows of large tables that this step had no gradient for.
 
-    Only of a table with a dense gradient on a CPU.
+    Only of tables with a dense gradient on a CPU.
     """
     weights: list[Any] = loop.job.updated
     grads = [each.grad for each in weights if each.dim() == 2]
     dense = [each for each in grads if type(each) is loop.torch.Tensor and each.layout is loop.torch.strided]
     tables = [each for each in dense if each.numel() >= LARGE and each.device.type == "cpu"]
-    if not tables:
+    unused, largest = 0.0, max(tables, key=len, default=None)
+    for table in tables:
+        rows = table[:: max(1, len(table) // SAMPLED_ROWS)]
+        unused += float((rows == 0).all(dim=1).float().mean()) * table.numel()
+    if not unused or largest is None:
         return {}
-    table = max(tables, key=len)
-    rows = table[:: max(1, len(table) // SAMPLED_ROWS)]
-    without = float((rows == 0).all(dim=1).float().mean())
-    unused = without * table.numel() / sum(map(loop.torch.numel, weights))
-    return {"unused_rows": (unused, f"{table.shape[0]} x {table.shape[1]}")} if unused else {}
+    detail = f"{largest.shape[0]} x {largest.shape[1]}" + f", and {len(tables) - 1} more" * (len(tables) > 1)
+    return {"unused_rows": (unused / sum(map(loop.torch.numel, weights)), detail)}
 
 
 def _padding(loop: TrainLoop, seen: deque[tuple[int, ...]]) -> dict[str, Value]:

@@ -23,6 +23,7 @@ WRITE_ONLY = ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "r
 GATHERS = frozenset({"embedding", "index", "index_select", "gather", "take", "take_along_dim"})
 SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})
 NUMBER, MANY = "aten::_local_scalar_dense", 16  # what reads one for Python; elements that a sum has at least
+DRAWS = re.compile(r"::\w*(rand|normal|uniform|bernoulli|dropout|multinomial|exponential)")
 SUMS = re.compile(r"::(sum|mean|norm|linalg_vector_norm|dot|\w*_loss\w*)\b")
 Operator = Callable[[str], tuple[Any, Sequence[Any]]]  # by name: it, and its arguments' descriptions
 
@@ -32,14 +33,16 @@ def work_table(
     times: Sequence[tuple[float, str]],
     operator: Operator,
     alone_ns: Mapping[int, int],
+    *,
     unread: Collection[int] = (),
+    fixed: Collection[int] = (),
 ) -> list[dict[str, Any]]:
     """Calls by operator, phase and shape, the dearest first.
 
     Args:
         times: Of each call's kernel in the job, and its phase.
         alone_ns: What calls took in a replay, by index.
-        unread: Of `unread_calls`.
+        unread, fixed: Of `unread_calls`, of `fixed_calls`.
     """
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for index, (call, (kernel_ns, phase)) in enumerate(zip(calls, times, strict=True)):
@@ -53,11 +56,20 @@ def work_table(
             done = None
         name = call.name.replace("::", ".") + ("" if "." in call.name else ".default")
         key = {"op": name, "phase": phase, "shapes": shapes, "dtype": first[0].dtype if first else ""}
-        empty = {"count": 0, "kernel_ns": 0.0, "flops": 0, "bytes": 0, "alone_ns": None, "unread_ns": 0.0}
+        empty = {
+            "count": 0,
+            "kernel_ns": 0.0,
+            "flops": 0,
+            "bytes": 0,
+            "alone_ns": None,
+            "unread_ns": 0.0,
+            "fixed_ns": 0.0,
+        }
         row = rows.setdefault(tuple(key.values()), {**key, **empty})
         row["count"] += 1
         row["kernel_ns"] += kernel_ns
         row["unread_ns"] += kernel_ns * (index in unread)
+        row["fixed_ns"] += kernel_ns * (index in fixed)
         for at, kind in enumerate(("flops", "bytes")):
             row[kind] = None if done is None or row[kind] is None else row[kind] + done[at]
         if done is not None and done[0] and index in alone_ns:
@@ -88,6 +100,25 @@ def unread_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]:
             found.add(at)
         later |= read
     return found
+
+
+def fixed_calls(calls: Sequence[StepCall]) -> set[int]:
+    """Those in which no weight and no random number has a part: of the same data comes the same each time."""
+    moves, found = set[int](), set[int]()
+    for at, call in enumerate(calls):
+        if (
+            _memory(call.args) & moves
+            or DRAWS.search(call.name)
+            or any(map(_is_weight, tensors_in(call.args)))
+        ):
+            moves |= _memory(call.outputs)
+        else:
+            found.add(at)
+    return found
+
+
+def _is_weight(value: StepValue) -> bool:
+    return value.weight or (value.base is not None and value.base.weight)
 
 
 def _memory(things: Sequence[Any]) -> set[int]:

@@ -19,10 +19,10 @@ from typing import Any
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.job_signals import ANY, Ours
 from ..live_torch.module_call_slot import unwatch, watch
-from ..live_torch.patches import around, patched, take_off_all
+from ..live_torch.patches import Patch, around, patched, take_off_all
 from ..loop.train_loop import TrainLoop
 from ..phases.batch_shapes import arrays
-from .code_sites import CallSite, UserStack, named
+from .code_sites import CallSite, Stacks, UserStack, named
 from .dropped_gradients import DroppedGradients, Look
 from .stack_sampler import foreign_folders, look_at
 
@@ -31,6 +31,7 @@ MOST_NODES = 1000  # from what a call returns to where its graph begins, 1.5 us 
 RECENT = 8  # steps whose graphs the loop's variables may hold
 FEWEST = 4  # of a kind, for it to be told
 FEWEST_RUNS = 3  # whose gradients were dropped
+BY_ROW = "calls by row"
 OUTPUT = f"{__name__}.output"  # in the metadata of nodes
 Marks = list["weakref.ref[set[object]]"]
 
@@ -51,38 +52,52 @@ class RecordedGraphs:
         self._runs: list[tuple[dict[int, Look], UserStack, int]] = []  # that have not ended: one in another
         self._weights = dict[int, set[int]]()  # by root: what it trains
         self._fed = set[int]()  # roots whose output another one was given, since the engine ran
+        self._patches, self._watches = list[Patch](), list[Any]()
+        self._kinds = dict[object, list[int]]()  # roots of one class and shape
         self._twins, self._twins_at = set[int](), dict[CallSite, set[int]]()
 
     @contextmanager
     def followed(self) -> Iterator[None]:
         """Watch calls of the job's root modules inside the `with` block. Safe from any thread."""
-        loop = self._loop
-        roots = [] if loop.is_compiled() else loop.job.roots
-        # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.
-        engine = loop.torch.autograd if roots else None
-        patches = patched(engine, "_engine_run_backward", around(self._engine_runs, self._engine_ran))
-        updated, kinds = {id(one) for one in loop.job.updated} if roots else set(), dict[object, list[int]]()
-        for root in roots:
-            kind, self._weights[id(root)] = _trained(root, updated)
-            kinds.setdefault(kind if self._weights[id(root)] else id(root), []).append(id(root))
-        self._twins = {one for same in kinds.values() if len(same) >= FEWEST for one in same}
         self._began_ns = perf_counter_ns()
-        watches = [watch(root, self._enters, self._returned) for root in roots if patches]
         try:
+            self.keep_up()
             yield
         finally:
-            for one in watches:
+            for one in self._watches:
                 unwatch(one)
-            loop.left += take_off_all(patches)
+            self._loop.left += take_off_all(self._patches)
 
-    def sites(self, looks: int) -> list[dict[str, object]]:
-        """Lines of each kind; of so many looks those that would have found an unused call."""
+    def keep_up(self) -> None:
+        """Watch roots that have been found since: a job with long steps shows them late."""
+        loop, known = self._loop, self._weights
+        roots = [root for root in loop.job.roots if id(root) not in known]
+        if not roots or loop.is_compiled():
+            return
+        # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.
+        around_runs = around(self._engine_runs, self._engine_ran)
+        self._patches = self._patches or patched(loop.torch.autograd, "_engine_run_backward", around_runs)
+        updated = {id(one) for one in loop.job.updated}
+        for root in roots:
+            kind, known[id(root)] = _trained(root, updated)
+            self._kinds.setdefault(kind if known[id(root)] else id(root), []).append(id(root))
+            self._watches += [watch(root, self._enters, self._returned)] if self._patches else []
+        self._twins = {one for same in self._kinds.values() if len(same) >= FEWEST for one in same}
+
+    def sites(self, looks: int, stacks: Stacks) -> list[dict[str, object]]:
+        """Lines of each kind; of so many looks those that would have found an unused call.
+
+        Args:
+            stacks: How many looks have found a line, whatever it called.
+        """
         found: Counter[tuple[str, str]] = Counter()
         each_ns = max(1, self._until_ns - self._began_ns) / max(1, looks)
         for (what, stack), ns in list(self._calls_ns.items()) if self._used else ():
             # Not a function that trains, too, but who calls it and does not.
             for at in [at for at in stack if at not in self._trains][:1]:
                 found[what, named(*at)] += round(ns / each_ns)
+                if what == BY_ROW:  # what is around each call would be done once, too
+                    found[what, named(*at)] = max(found[what, named(*at)], stacks[at])
         for (what, at), runs_ns in list(self._dropped.spent_ns.items()):
             if len(runs_ns) >= FEWEST_RUNS:
                 found[what, named(*at)] += round(sum(runs_ns) / each_ns)
@@ -110,14 +125,16 @@ class RecordedGraphs:
         with self._ours:
             looked = loop.hot.live and self._spent_ns < MOST_NS
             graded = loop.torch.is_grad_enabled()
-            marks = _marked(result, id(module), self._fed) if looked and graded else []
+            fed = self._fed if self._weights.get(id(module)) else set[int]()  # by a loss: no matter
+            marks = _marked(result, id(module), fed) if looked and graded else []
             if marks is None:
                 self._spent_ns = MOST_NS  # the next call's graph is no less deep
             until_ns = perf_counter_ns()
             stack = look_at(_getframe(1), self._foreign).path if marks or (looked and not graded) else ()
             self._until_ns = until_ns if stack else self._until_ns
             if stack and not graded:
-                self._calls_ns["without gradients", stack] += until_ns - self._called_ns
+                what = BY_ROW if _is_one_row(args) else "without gradients"
+                self._calls_ns[what, stack] += until_ns - self._called_ns
             elif marks and stack:
                 self._open.append((marks, stack, until_ns - self._called_ns))
                 with unseen(), ANY:
@@ -185,6 +202,12 @@ def _marked(result: object, root: int, fed: set[int]) -> Marks | None:
                 node = deeper
         return found
     return None
+
+
+def _is_one_row(args: object) -> bool:
+    with unseen(), ANY:
+        return {len(each.shape) and each.shape[0] for each in arrays(args)} == {1}  # type: ignore[attr-defined]
+    return False
 
 
 def _trained(root: object, updated: set[int]) -> tuple[object, set[int]]:

@@ -123,7 +123,7 @@ def sample(
     ended: Callable[[], bool] = lambda: False,
     running_ns: Callable[[], int] = lambda: 0,
     usual_ns: int | None = None,
-    also: Callable[[int], list[dict[str, object]]] = lambda looks: [],
+    also: Callable[[int, Stacks], list[dict[str, object]]] = lambda looks, stacks: [],
 ) -> dict[str, object]:
     """Sample one thread's stack for a while, or until it has `ended`: nobody waits for the samples any more.
 
@@ -131,7 +131,7 @@ def sample(
         tid: Its number in the kernel, where that is known.
         running_ns: How long the step has run that is running.
         usual_ns: What a step takes; None: no step is a long one.
-        also: Further places in the code, of so many looks.
+        also: Further places in the code, of so many looks that found these lines.
     """
     foreign = foreign_folders(torch)
     sleeps = Sleeps(lambda: None if (known := scheduled_ns(tid)) is None else sum(known))
@@ -194,7 +194,7 @@ def sample(
         "code": sites_on(stacks, foreign, innermost, flat, trains)
         + [*model_calls(paths, foreign)]
         + [{"what": what, "where": at, "samples": count} for (what, at), count in serves.items()]
-        + also(len(taken)),
+        + also(len(taken), stacks),
     }
 
 

@@ -29,6 +29,7 @@ MAY_COST: Final = (
     *("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad", "edit.cache_parametrization"),
 )
 WORTH_SAYING = 1.03
+WORKERS_OFF = 1.26  # at most, of predictions on ten jobs
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 
 
@@ -53,7 +54,9 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
             known = from_registry(name, remedy_fit.options(name, measured))
             gain = None if expected is None else round(expected, 3)
             found.append(
-                msgspec.structs.replace(known, why=why, expected=gain, interval=_interval(name, measured))
+                msgspec.structs.replace(
+                    known, why=why, expected=gain, interval=_interval(name, gain, measured)
+                )
             )
     certain = costly_settings(measured) + ledger_edits(measured)
     # Without a gain, and first: a switch that was left on, on which predictions rest, or memory that grows.
@@ -84,7 +87,9 @@ def treated_regimes(verdict: Verdict) -> frozenset[str]:
     return frozenset(weighing | {verdict.regime})
 
 
-def _interval(name: str, measured: Measurements) -> list[float] | None:
+def _interval(name: str, gain: float | None, measured: Measurements) -> list[float] | None:
+    if name == "loader.workers" and gain is not None:
+        return [round(max(1.0, gain / WORKERS_OFF), 3), round(gain * WORKERS_OFF, 3)]
     more = more_threads(measured) if name == "threads.intra_op" else None
     if more is not None:
         return [1.0, round(1 / (1 - more[1]), 3)]  # large kernels may wait for memory, not for a CPU

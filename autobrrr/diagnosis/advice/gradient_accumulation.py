@@ -41,16 +41,10 @@ def accumulation(measured: Measurements) -> str | None:
     if not said and not sites(measured, "accumulates"):
         return None
     flags = new_flags(argv, count)
-    how = (
-        f"start it with {flags}"
-        if flags is not None
-        else "twice the micro-batch and half the count, in the script: the count is its own, so this is not "
-        "possible on the running job"
-    )
-    return (
-        f"{count} backwards make one step: {count // 2} over twice the samples give the same sum with fewer "
-        f"launches{gain}; {how}"
-    )
+    own = "twice the micro-batch and half the count, in the script: it is not possible on the running job"
+    how = own if flags is None else f"start it with {flags}"
+    same = f"{count // 2} over twice the samples give the same sum with fewer launches{gain}"
+    return f"{count} backwards make one step: {same}; {how}"
 
 
 def new_flags(argv: Sequence[str], count: int) -> str | None:

@@ -28,8 +28,7 @@ def costly_settings(measured: Measurements) -> list[Advice]:
     """Those that this job has, in the order of the table."""
     stopped = median([one.throttled_share for one in measured.host if one.throttled_share is not None])
     facts = {fact.name: fact for fact in measured.settings}
-    convolves = measured.profile is not None and any("conv" in one.op for one in measured.profile.by_op)
-    if not convolves:
+    if not any("conv" in one.op for one in (measured.profile.by_op if measured.profile else ())):
         facts.pop("cudnn_benchmark", None)
     if stopped is not None:
         facts["throttled"] = SettingFact(name="throttled", value=stopped)
@@ -84,9 +83,8 @@ def _of_padding(measured: Measurements, fact: SettingFact) -> float:
     rows, _, length = fact.detail.partition(" x ")
     sides = {int(length), int(rows) * int(length)} if length else set()
     work = [(one.kernel_ns, {*chain(*shapes_of(one))}) for one in traced.work if one.phase in MODEL]
-    on_it = (
-        sum(ns for ns, shapes in work if sides & shapes) / sum(ns for ns, _ in work) if sides and work else 1
-    )
+    whole_ns = sum(ns for ns, _ in work)
+    on_it = sum(ns for ns, shapes in work if sides & shapes) / whole_ns if sides and whole_ns else 1
     return model * on_it * max(0.0, fact.value - STILL_PADDED)
 
 

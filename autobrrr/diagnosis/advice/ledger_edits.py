@@ -10,6 +10,8 @@ from functools import partial
 from itertools import zip_longest
 from math import prod
 
+from msgspec.structs import replace
+
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.job_settings import edit_advice
 from autobrrr.diagnosis.ledger import (
@@ -43,6 +45,7 @@ Found = tuple[str, float] | None  # the user's line, its share of the step with 
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
 KEPT, UNUSED, PLAIN = "kept graphs", "unused graphs", "without gradients"
 CALLED, TWINS, DROPS = "calls the model", "twins", ("goes too far", "drops gradients")
+BY_ROW = "calls by row"
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
@@ -131,7 +134,10 @@ def _unknown(measured: Measurements, does: str) -> Found:
     known = {*rows_beside(__file__)} - {LOOPS, KEPT, "validates"}  # checks are never all that a line does
     lines = (*(costly_line(measured, what) for what in known), _evaluates(measured))
     told = [where_of(measured, line[0]) for line in lines if line is not None]
-    if row is None or row in told or _in_loop(row, _loops(measured)) or _grows(measured):
+    _, by_row = _recording(measured, BY_ROW) or ("", 0.0)  # with what is around these calls
+    if row is None or row in told or row.share <= by_row or _in_loop(row, _loops(measured)):
+        return None
+    if _grows(measured):
         return None
     parts = step_parts(measured)  # by the clock the loss is part of forward, and no step can do without it
     less = parts is not None and parts.phase.get("other", 1.0) < thresholds.NAMED_AT * row.share
@@ -141,10 +147,9 @@ def _unknown(measured: Measurements, does: str) -> Found:
 
 def _in_loop(row: Where, loop: Found) -> bool:
     """Whether it is a line of this loop: one below its first, with no more of the looks."""
-    if loop is None:
-        return False
-    file, line, function = placed(loop[0])
-    return (row.file, row.function) == (file, function) and row.line >= line and row.share <= loop[1]
+    place, share = loop or ("", 0.0)
+    file, line, function = placed(place)
+    return (row.file, row.function) == (file, function) and row.line >= line and row.share <= share
 
 
 def _own_optimizer(measured: Measurements) -> Found:
@@ -249,7 +254,8 @@ def _worked(measured: Measurements, found: list[OpWork]) -> Found:
     ahead = [one for one in found if one.phase != "backward"]  # the line that makes it
     phases = {one.phase for one in ahead}
     phases |= {"other"} if "forward" in phases else set()  # to the clock, a loss is forward
-    row = next((row for row in wheres(measured) if row.phase in phases and row.does != SLEEPS), None)
+    rows = (row for row in wheres(measured) if row.phase in phases and row.does not in (SLEEPS, PYTHON))
+    row = next(rows, None)
     if row is None or not _ns(traced.work):
         return None
     whole = sum(parts.kernels.values()) / _ns(traced.work)
@@ -264,16 +270,21 @@ def _one_sample(measured: Measurements) -> Found:
 
 
 def _no_gradient(measured: Measurements) -> Found:
-    """A line ahead of backward without operators, or too long for most of it to have a gradient."""
+    """Kernels ahead of backward in which no weight has a part, or a line too long for a gradient."""
     parts, rows = step_parts(measured), [row for row in wheres(measured) if row.phase in ("forward", "other")]
     row = max((row for row in rows if row.does != SLEEPS), key=lambda row: row.share, default=None)
     if row is None or parts is None or measured.on_device or sites(measured, UNUSED):
         return None
     ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
-    told = [_unknown(measured, does) for does in (OPERATORS, PYTHON)]
-    better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows, _measures))
     has_none = (row.phase, row.does) == ("forward", PYTHON) or min(row.share, ahead) >= NO_GRADIENT * back
-    return None if better or not has_none or (row.place, row.share) in told else (row.place, row.share)
+    work = [] if measured.traced is None else measured.traced.work
+    fixed = _worked(
+        measured, [replace(one, kernel_ns=one.fixed_ns) for one in work if one.phase != "backward"]
+    )
+    found = (row.place, row.share) if has_none or fixed is None else fixed
+    told = (_unknown(measured, does) for does in (OPERATORS, PYTHON))
+    better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows, _measures))
+    return None if better or not (has_none or fixed) or found in told else found
 
 
 def _ns(work: Iterable[OpWork]) -> float:
@@ -335,5 +346,5 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},
-    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS, "recomputes")},
+    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS, "recomputes", BY_ROW)},
 }

@@ -95,6 +95,4 @@ def _of_chain(one: OpWork, scores: tuple[int, ...]) -> bool:
         return False
     shapes = shapes_of(one)
     made = _product(shapes[-2], shapes[-1]) if len(shapes) >= 2 and "bmm" in one.op else None
-    return any(math.prod(shape) == count for shape in shapes) or (
-        made is not None and math.prod(made) == count
-    )
+    return count in [math.prod(shape) for shape in (*shapes, *([made] if made else []))]

@@ -73,11 +73,10 @@ class Saving(msgspec.Struct, frozen=True):
 def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
     """Advice for one device, the largest bound first."""
     late_ns = device.judged_late.by_gap_ns.sum(axis=0).tolist()  # by mark
+    python = next((each.python for each in figures.host_code), None)
     found = [
         _graphs(device, figures, late_ns[OP_DISPATCH] + late_ns[PYTHON_CODE]),
-        Saving(
-            "host_code", late_ns[LONG_PYTHON], {}, next((each.python for each in figures.host_code), None)
-        ),
+        Saving("host_code", late_ns[LONG_PYTHON], {}, python),
         Saving("host_operators", late_ns[LONG_OPERATOR]),
         Saving("data_loader", late_ns[DATA_LOADER], {"who": "The device", "pinned": ", pinned memory"}),
         _synchronisations(figures),
@@ -156,10 +155,8 @@ def _allocation(device: DeviceWork, figures: DeviceAnalysis, ns: int) -> Saving:
     host = device.trace.host
     calls = host.name[(host.kind == CALL) & np.isin(host.thread, device.threads)]
     count = int(device.trace.named(calls, ("cudaMalloc", "hipMalloc").__contains__).sum())
-    uncached = count >= UNCACHED_FROM * max(figures.kernel_count, 1)
-    return Saving(
-        "uncached" if uncached else "allocation", ns, {"calls": count, "kernels": figures.kernel_count}
-    )
+    row = "uncached" if count >= UNCACHED_FROM * max(figures.kernel_count, 1) else "allocation"
+    return Saving(row, ns, {"calls": count, "kernels": figures.kernel_count})
 
 
 def _attention(device: DeviceWork) -> Saving | None:

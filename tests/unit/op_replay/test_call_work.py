@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from autobrrr.op_replay import replay
-from autobrrr.op_replay.call_work import unread_calls
+from autobrrr.op_replay.call_work import fixed_calls, unread_calls
 from autobrrr.op_replay.step_record import read
 from support.agent.recorded_steps import recorded
 
@@ -154,3 +154,19 @@ def test_times_are_those_of_steps_that_ran_the_same_and_else_what_such_an_operat
         assert (product["count"], product["kernel_ns"], product["phase"]) == (2, 600, "forward")
         assert product["shapes"] == "64x32 32x16"
         assert product["flops"] == 2 * 2 * 64 * 32 * 16
+
+
+def test_what_no_weight_and_no_random_number_is_part_of_is_fixed(tmp_path: Path) -> None:
+    step, weights = training()
+    adjacency, data = torch.rand(8, 8), torch.rand(8, 8)
+
+    def both() -> None:
+        (adjacency / adjacency.sum(1, keepdim=True)) @ adjacency
+        data[torch.randperm(8)].exp()
+        step()
+
+    program = read(torch, recorded(both, weights, tmp_path, 8)["trace"])
+    found = fixed_calls(program.calls)
+    names = [call.name.partition(".")[0] for at, call in enumerate(program.calls) if at in found]
+    assert names[:3] == ["aten::sum", "aten::div", "aten::mm"]
+    assert not {"aten::randperm", "aten::index", "aten::exp", "aten::addmm"} & {*names}

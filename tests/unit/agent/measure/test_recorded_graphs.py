@@ -10,6 +10,7 @@ from torch.nn.functional import mse_loss
 
 from autobrrr.agent.live_torch.module_call_slot import SLOT
 from autobrrr.agent.measure import recorded_graphs
+from autobrrr.agent.measure.code_sites import Stacks
 from autobrrr.agent.measure.recorded_graphs import RecordedGraphs
 from support.agent import fail
 
@@ -37,8 +38,12 @@ class Trained:
         self.members = [net() for _ in range(5)]
         self.models = [self.model, self.other, self.forces, *self.members]
         self.optimizers = [torch.optim.SGD(one.parameters(), 1e-3) for one in self.models]
+        self.criterion = nn.MSELoss()
         self.kept: list[torch.Tensor] = []
         self.features: list[torch.Tensor] = []
+
+    def judge(self, fake: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.criterion(self.other(fake), torch.zeros(4, 8)))
 
     def learn(self, loss: torch.Tensor) -> None:
         for one in self.optimizers:
@@ -62,7 +67,7 @@ def told(step: Step) -> dict[str, tuple[int, str]]:
     loop = SimpleNamespace(
         torch=torch,
         job=SimpleNamespace(
-            roots=job.models,
+            roots=list[nn.Module](),
             optimizers=job.optimizers,
             updated=[each for one in job.models for each in one.parameters()],
         ),
@@ -75,11 +80,13 @@ def told(step: Step) -> dict[str, tuple[int, str]]:
     engine = torch.autograd._engine_run_backward
     graphs = RecordedGraphs(loop)  # type: ignore[arg-type]
     with graphs.followed():
+        loop.job.roots = [*job.models, job.criterion]  # which the loop has found only now
         for loop.hot.steps in range(STEPS):
+            graphs.keep_up()
             step(job)
     assert torch.autograd._engine_run_backward is engine
     assert not any(SLOT in vars(model) for model in job.models)
-    found = (map(str, one.values()) for one in graphs.sites(LOOKS))
+    found = (map(str, one.values()) for one in graphs.sites(LOOKS, Stacks()))
     return {what: (int(samples), where.split()[-1]) for what, where, samples in found}
 
 
@@ -111,6 +118,17 @@ def acts(job: Trained) -> None:
             value = job.other(X)
         chosen.append(torch.log_softmax(job.model(X + n), 1)[:, 0] * value.mean())
     job.learn(torch.stack(chosen).mean() + job.other(X).mean())
+
+
+def act_alone(job: Trained) -> None:
+    with torch.no_grad():
+        for row in X:
+            job.model(row[None])
+
+
+def acts_alone(job: Trained) -> None:
+    act_alone(job)
+    job.learn(job.model(X).mean())
 
 
 def takes_grad(job: Trained) -> None:
@@ -194,7 +212,7 @@ def adds_losses(job: Trained) -> None:
 def trains_critic(job: Trained) -> None:
     """Its loss goes back through the generator, which steps too."""
     fake = job.model(X)
-    for n, loss in ((1, lambda: job.other(fake).mean()), (0, lambda: -job.other(job.model(X)).mean())):
+    for n, loss in ((1, lambda: job.judge(fake)), (0, lambda: -job.judge(job.model(X)))):
         job.optimizers[n].zero_grad()
         loss().backward()
         job.optimizers[n].step()
@@ -282,6 +300,8 @@ def test_calls_without_gradients_are_told_with_their_line() -> None:
     looks, told_at = told(acts)["without gradients"]
     assert (0 < looks < LOOKS, told_at) == (True, "acts")
     assert told(sums_losses) == {}
+    looks, told_at = told(acts_alone)["calls by row"]
+    assert (0 < looks < LOOKS, told_at) == (True, "act_alone")
 
 
 @pytest.mark.parametrize(

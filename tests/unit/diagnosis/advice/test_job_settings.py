@@ -287,6 +287,13 @@ def test_what_has_no_gradient_is_to_be_made_once(forward: float, backward: float
     assert "edit.compute_once" not in advised(teacher)
 
 
+@pytest.mark.parametrize(("fixed", "told"), [(0.9, True), (0.2, False)])
+def test_kernels_without_a_weight_are_to_be_run_once(fixed: float, told: bool) -> None:
+    work = [msgspec.structs.replace(an_op("mm", 9e6), fixed_ns=9e6 * fixed, phase="forward")]
+    job = dataclasses.replace(diagnosis.kernel_bound(*work), frames=frames(host=10, model=90))
+    assert ("edit.compute_once" in advised(job)) == told
+
+
 @pytest.mark.parametrize(("unread", "told"), [(0.4, True), (0.1, False)])
 def test_an_evaluation_in_each_step_is_told_where_only_numbers_come_of_its_calls(
     unread: float, told: bool
@@ -298,6 +305,12 @@ def test_an_evaluation_in_each_step_is_told_where_only_numbers_come_of_its_calls
     assert advised(job).get("edit.evaluate_less") == (
         pytest.approx(1 / (1 - 0.9 * 0.4), abs=1e-3) if told else None
     )
+
+
+def test_calls_of_one_row_are_told_with_the_python_around_them() -> None:
+    code = [CodeSite(what="calls by row", where="train.py:63 collect", samples=70)]
+    job = between_phases(frames(host=60, model=40, code=code))
+    assert advised(job).keys() & {"edit.fewer_calls", "edit.less_often"} == {"edit.fewer_calls"}
 
 
 def test_several_backwards_of_one_line_are_told_with_what_all_but_the_last_take() -> None:
