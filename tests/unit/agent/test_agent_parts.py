@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.patches import patched, take_off_all
 from autobrrr.agent.loop.step_hook import Hot, make_tap
 from autobrrr.agent.measure.stack_sampler import Place, look_at
 from autobrrr.agent.phases.batch_shapes import batch_size
@@ -53,41 +52,6 @@ def test_long_steps_are_sampled_at_once_and_short_ones_after_a_rest() -> None:
         bursts.rest(20, 8, step_ns)
     assert [seq for seq in range(20, 32) if short.wants(seq, 1_000_000)] == [28, 29, 30, 31]
     assert [seq for seq in range(20, 32) if long.wants(seq, 300_000_000)] == [20, 21, 22, 23, 28, 29, 30, 31]
-
-
-class Owner:
-    def speak(self) -> str:
-        return "owner"
-
-
-def loud(original: object) -> object:
-    def speak(self: Owner) -> str:
-        return original(self) + "!"  # type: ignore[operator]
-
-    return speak
-
-
-def test_the_very_object_is_put_back() -> None:
-    before = list(vars(Owner).items())
-    patches = patched(Owner, "speak", loud)
-    assert Owner().speak() == "owner!"
-    assert take_off_all(patches) == []
-    assert [(name, id(value)) for name, value in vars(Owner).items()] == [
-        (name, id(value)) for name, value in before
-    ]
-
-
-def test_a_patch_over_ours_stays_and_ours_is_named() -> None:
-    original = vars(Owner)["speak"]
-    (patch,) = patched(Owner, "speak", loud)
-    ours = Owner.speak
-    theirs = loud(ours)
-    Owner.speak = theirs  # type: ignore[method-assign, assignment]
-    try:
-        assert take_off_all([patch]) == ["Owner.speak"]
-        assert vars(Owner)["speak"] is theirs
-    finally:
-        Owner.speak = original  # type: ignore[method-assign]
 
 
 class Fires:
@@ -194,15 +158,3 @@ def test_the_users_code_that_an_optimizer_calls_is_no_work_of_the_optimizers() -
     assert own(wrapper, step, look)[1] == "optimizer"
     assert own(wrapper, step, own, look)[1] == "other"
     assert own(wrapper, own, look)[1] == "optimizer", "an optimizer of the user's own"
-
-
-def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
-    names: dict[str, object] = {}
-    torch_file = "/x/site-packages/torch/distributed/distributed_c10d.py"
-    exec(compile("def all_reduce(look):\n    return look()\n", torch_file, "exec"), names)
-    exec(compile("def step(call, look):\n    return call(look)\n", "/home/somebody/train.py", "exec"), names)
-    # Not a lambda of this file: its frame would be the innermost one of the user's.
-    foreign = ("/usr/lib/", __file__)
-    look = lambda: look_at(sys._getframe(), foreign).place  # noqa: E731
-    assert names["step"](names["all_reduce"], look)[:4] == ("train.py:2 step", "other", False, True)  # type: ignore[operator]
-    assert names["step"](lambda own: own(), look)[:4] == ("train.py:2 step", "other", False, False)  # type: ignore[operator]

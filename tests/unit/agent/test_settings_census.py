@@ -265,20 +265,6 @@ def test_memory_on_disk_is_told_as_its_share(monkeypatch: pytest.MonkeyPatch) ->
     assert facts(Loop())["swap"]["value"] == 0.25
 
 
-def test_what_was_switched_off_is_told_no_more() -> None:
-    torch.autograd.set_detect_anomaly(True)
-    loop = Loop()
-    census = SettingsCensus(loop)  # type: ignore[arg-type]
-    told = []
-    for is_on in (True, False):
-        torch.autograd.set_detect_anomaly(is_on)
-        census._asked_s -= EVERY_S
-        census.facts()
-        loop.posted.pop()()
-        told.append(census.facts())
-    assert [len(each["facts"]) for each in told if each is not None] == [1, 0]  # type: ignore[arg-type]
-
-
 def test_a_look_is_asked_for_again_now_and_then_and_not_while_steps_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

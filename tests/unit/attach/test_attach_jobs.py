@@ -84,12 +84,6 @@ def test_what_a_job_spawns_is_no_rank_while_it_only_imports_but_a_script_is(proc
     assert ranks(proc, {12: 25}) == [11, 12]
 
 
-def test_a_pause_of_all_is_no_sign_of_a_launcher(proc: FakeProc) -> None:
-    proc.add(10, torch=True)
-    proc.add(11, ppid=10, torch=True)
-    assert ranks(proc) == []
-
-
 @pytest.mark.parametrize(
     ("words", "script"),
     [

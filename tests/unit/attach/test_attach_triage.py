@@ -277,15 +277,6 @@ def test_a_rank_that_catches_all_signals_is_no_worker(proc: FakeProc) -> None:
     assert triage.refusal(of({"ppid": 4000, "SigCgt": with_abort})(proc)) is None
 
 
-def test_a_group_that_is_full_of_what_the_kernel_can_drop_has_room(proc: FakeProc) -> None:
-    group = {
-        "memory.max": str(1 << 30),
-        "memory.current": str(1 << 30),
-        "memory.stat": f"anon 5\ninactive_file {40 << 20}\nactive_file 0\n",
-    }
-    assert triage.refusal(full("", group=group)(proc)) is None
-
-
 def test_what_a_step_gives_back_is_not_free(tmp_path: Path) -> None:
     now = 512 << 10  # KiB
     folder = tmp_path / "42"

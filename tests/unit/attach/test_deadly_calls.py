@@ -23,12 +23,6 @@ def test_a_filter_that_kills_is_told_from_one_that_refuses(action: int, deadly: 
     assert not is_deadly(only(41, action), CALLS["connect"])
 
 
-def test_a_list_of_what_is_allowed_kills_for_the_rest() -> None:
-    code: Code = [(LOAD, 0, 0, NUMBER), (SAME, 1, 0, 42), (RETURN, 0, 0, KILL), (RETURN, 0, 0, ALLOW)]
-    assert is_deadly(code, CALLS["socket"])
-    assert not is_deadly(code, CALLS["connect"])
-
-
 def test_arguments_count() -> None:
     unix: Code = [
         (LOAD, 0, 0, FIRST),

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.planted import results
 from benchmarks.planted.load import LoadMeter
-from benchmarks.planted.matrix import Score, counted, markdown, score, score_limit
+from benchmarks.planted.matrix import Score, counted, score, score_limit
 
 
 def row(truth: str, verdict: str | None, **more: Any) -> dict[str, Any]:
@@ -66,27 +66,6 @@ def test_a_mixture_counts_only_while_its_step_is_the_one_that_was_measured() -> 
     other = row("host", "host", step_ns={"median": 26_000_000})
     assert counted([other], [{**proof, "case": "host-host", "truth": "host"}]) == [other]
     assert counted([as_measured], [{**proof, "holds": False}]) == []
-
-
-def test_the_table_shows_truth_against_verdict_and_why_something_was_not_named() -> None:
-    rows = [row("memory", "memory", first_named_s=2.5, first_high_s=3.0), row("memory", "unknown")]
-    confirmed = [
-        {"case": "memory-memory", "truth": "memory", "holds": True, "figure": "memory 90%"},
-        {"case": "memory-unknown", "truth": "memory", "holds": True, "figure": "memory 60%"},
-    ]
-    text = markdown(rows, confirmed, {"cores": 2})
-    assert "| truth | memory | unknown | failed |" in text
-    assert "| **memory** | 1 | 1 |  |" in text
-    assert "1 right, 1 abstained, 0 wrong, 0 failed" in text
-    assert "| memory 90% |" in text
-    assert "- `memory-unknown` (memory): abstained: unknown: figures" in text
-
-
-def test_a_truth_that_the_machine_disproved_counts_neither_as_right_nor_as_wrong() -> None:
-    confirmed = [{"case": "mixed-input", "truth": "mixed", "holds": False, "figure": "input 70%"}]
-    text = markdown([row("mixed", "input"), row("host", "host")], confirmed, {})
-    assert "1 runs: 1 right, 0 abstained, 0 wrong" in text
-    assert "**NOT CONFIRMED** input 70%" in text
 
 
 def test_rows_are_kept_by_case_and_repeat_and_a_torn_line_is_left_out(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from io import StringIO
 
@@ -14,8 +13,6 @@ from autobrrr.cli import printed
 from autobrrr.cli.printed import Loudness, Narrator
 from autobrrr.cli.verbs import tune
 from autobrrr.records import TuneProgress
-from autobrrr.report.page_model import ReportPage, Section, table
-from autobrrr.report.page_text import page_text
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.report.text_rows import hung
 from support.judged.verdicts import SNAPSHOTS
@@ -89,12 +86,6 @@ def test_quiet_says_nothing_and_verbose_says_every_stage(monkeypatch: pytest.Mon
     assert terminal.screen == ["autobrrr: tracing", "autobrrr: probing"]
 
 
-def test_a_result_is_exact_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    text = verdict_text(SNAPSHOTS["overhead"])
-    printed.show(text)
-    assert capsys.readouterr().out == f"{text}\n"
-
-
 def test_on_a_terminal_it_is_coloured_and_hangs_below_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = looked_at(monkeypatch)
     printed.show("train.py (pid 7): regime: overhead, confidence high\n  remedy        " + "a word " * 12)
@@ -102,21 +93,6 @@ def test_on_a_terminal_it_is_coloured_and_hangs_below_its_text(monkeypatch: pyte
     head, first, *more = terminal.screen
     assert head == "train.py (pid 7): regime: overhead, confidence high"
     assert {len(line) - len(line.lstrip()) for line in more} == {first.index("a word")}
-
-
-def test_a_page_is_drawn_for_a_terminal_that_is_narrower_than_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = looked_at(monkeypatch)
-    rows = [("steps", "limited by the host", "limited by the input of the loader")]
-    page = ReportPage(
-        kind="x",
-        title="page",
-        about=(),
-        sections=[Section(title="", parts=[table("found", ("what was looked at", "before", "after"), rows)])],
-        data=SNAPSHOTS["overhead"],
-        file="x.json",
-    )
-    printed.deliver(argparse.Namespace(html=None, json=False), page.data, page)
-    assert terminal.screen == [line for line in page_text(page, COLUMNS).splitlines() if line]
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)

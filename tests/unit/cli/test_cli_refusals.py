@@ -10,11 +10,10 @@ import pytest
 from autobrrr.cli import main
 from autobrrr.cli.printed import check_places
 from autobrrr.cli.verbs import attach
-from autobrrr.cli.verbs.tune import _output_folder, _search
+from autobrrr.cli.verbs.tune import _search
 from autobrrr.errors import UsageError
 from autobrrr.relaunch.search.search_space import Result, Space
 from support.relaunch import parameter
-from support.trace import busy_scene
 
 
 def test_a_file_is_not_written_into_what_is_no_folder_nor_over_one(tmp_path: Path) -> None:
@@ -23,17 +22,6 @@ def test_a_file_is_not_written_into_what_is_no_folder_nor_over_one(tmp_path: Pat
         check_places(str(tmp_path))
     with pytest.raises(UsageError, match="does not exist"):
         check_places(str(tmp_path / "none" / "new.html"))
-
-
-@pytest.mark.parametrize("flag", ["--html", "--perfetto"])
-def test_a_trace_is_not_read_for_a_page_that_can_t_be_written(
-    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace = busy_scene(1, 3).write(tmp_path)
-    assert main(["analyze", str(trace), flag, str(tmp_path)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "is a folder" in said.err
 
 
 @pytest.mark.parametrize("words", [["--threads", "100000"], ["--html", "/"]])
@@ -67,17 +55,6 @@ def test_what_a_browser_is_served_has_all_flags_or_none(monkeypatch: pytest.Monk
     assert main(["attach", "1", "--web", "--for", "1.5m", "--readonly"]) == 0
     assert served == [["attach", "1", "--readonly", "--for=90.000000s"]]
     assert main(["attach", "1", "--web", "--foreground"]) == 2
-
-
-def test_the_folder_for_output_is_made_and_does_not_depend_on_where_who_copies_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert _output_folder(Path("runs/best")) == tmp_path.resolve() / "runs" / "best"
-    assert (tmp_path / "runs" / "best").is_dir()
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="--keep-output file"):
-        _output_folder(Path("file"))
 
 
 def test_two_runs_of_a_command_share_its_study_and_without_a_folder_it_is_kept_in_memory(

@@ -13,7 +13,7 @@ import pytest
 from autobrrr.attach import job_roles
 from autobrrr.cli.verbs import attach, detach
 from autobrrr.client import session_client
-from autobrrr.client.session_client import Client, left_behind, open_session, tell_about_joined
+from autobrrr.client.session_client import Client, open_session, tell_about_joined
 from autobrrr.errors import CannotAttach
 from autobrrr.readable import Foreign
 from autobrrr.records import from_registry
@@ -114,11 +114,3 @@ def test_a_recipe_is_held_against_the_torch_of_the_job_that_it_is_applied_to(
         wanted = attach.live_remedies(str(file), os.getpid())
         assert (wanted.remedies, wanted.most_class) == ([from_registry("gc.freeze")], "bitwise")
         assert (f"it is for torch <2, this is {version}" in capsys.readouterr().err) is said
-
-
-def test_what_a_session_leaves_in_the_job_is_said() -> None:
-    ending = SessionEnding(kind="detached", why="it waits", left=("the agent",), lost_lines=2)
-    stays, lost = left_behind(ending)
-    assert stays == "could not be removed from the job: the agent"
-    assert lost.startswith("2 lines of the session's log")
-    assert left_behind(SessionEnding(kind="detached", why="detached")) == []

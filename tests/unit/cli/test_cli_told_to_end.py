@@ -27,15 +27,6 @@ def test_a_tuning_that_is_told_to_end_does_so_as_by_ctrl_c(number: signal.Signal
         signal.signal(number, before)
 
 
-def test_a_closed_terminal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with stopped_in_order():
-            os.kill(os.getpid(), signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 def _begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], int]:
     """A doctor that has just started its child, and the child."""
     env = {**own_modules.environment(), "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
@@ -86,14 +77,3 @@ def test_a_ctrl_c_while_the_child_starts_leaves_none(monkeypatch: pytest.MonkeyP
     with pytest.raises(KeyboardInterrupt), told_to_end.deaf_child(SLEEP, subprocess.DEVNULL):
         pass
     assert started[0].returncode == -signal.SIGKILL
-
-
-def test_a_child_does_not_hear_ctrl_c() -> None:
-    with told_to_end.deaf_child(
-        [sys.executable, "-c", "print(flush=True); import time; time.sleep(60)"], subprocess.PIPE
-    ) as child:
-        child.stdout.readline()
-        child.send_signal(signal.SIGINT)
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(0.3)
-    assert child.returncode == -signal.SIGKILL

@@ -33,7 +33,3 @@ def test_a_full_disk_leaves_nothing_new(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(AutobrrrError, match="No space left"):
         printed.write_file(new, "another text")
     assert not new.exists()
-
-
-def test_what_is_no_file_is_written_to() -> None:
-    printed.write_file("/dev/null", "gone")

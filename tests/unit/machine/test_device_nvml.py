@@ -89,11 +89,6 @@ def test_counters_need_two_samples_that_lie_100_ms_apart(tmp_path: Path) -> None
     assert bench.figures().sm_active_share == 0.41
 
 
-def test_of_several_gpus_the_one_that_lists_the_job_is_sampled(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Gpu(name="idle", processes={7: GIB}), busy(name="the job's"))
-    assert bench.figures().name == "the job's"
-
-
 def test_a_job_that_no_gpu_lists_has_none_until_one_does(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Gpu(processes={7: GIB}))
     assert bench.sample() is None

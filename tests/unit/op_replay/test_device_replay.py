@@ -64,11 +64,6 @@ def test_no_answer_where_the_replay_is_not_the_step_or_the_host_may_grow() -> No
     assert device_ratio([limited_by_device], [40_000.0] * CALLS, 2.0) == pytest.approx(2.0, rel=0.03)
 
 
-def test_items_loaded_between_steps_grow_with_the_batch() -> None:
-    step = queue([1_000.0] * CALLS, HOST_NS, loading_ns=HOST_NS / 2)
-    assert device_ratio([step], [2_000.0] * CALLS, 2.0) == pytest.approx(1.5, rel=0.03)
-
-
 def test_a_device_without_ample_free_memory_is_left_alone(tmp_path: Path) -> None:
     model = nn.Linear(4, 4)
     recording = recorded(lambda: model(torch.ones(6, 4)).sum().backward(), [model.weight], tmp_path, 6)

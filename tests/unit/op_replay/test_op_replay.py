@@ -14,9 +14,8 @@ from torch.nn import functional
 from autobrrr.agent.wire.recording import COLLATING
 from autobrrr.op_replay import replay
 from autobrrr.op_replay.player import CallPlayer, ReplayedStep
-from autobrrr.op_replay.step_record import LOADING, StepValue, read
+from autobrrr.op_replay.step_record import LOADING, read
 from autobrrr.sidecar.process import job_program, step_replayer
-from support.agent.memory_root import MemoryRoot
 from support.agent.recorded_steps import recorded
 
 Step = Callable[[], object]
@@ -120,25 +119,6 @@ def test_every_call_of_a_step_runs_again_at_twice_the_batch(job: str, mixed: boo
     assert all(many == 2 * few for many, few in rows)
 
 
-def test_calls_that_grow_the_wrong_size_only_lower_the_coverage(tmp_path: Path) -> None:
-    model, x = Attention(), torch.randint(0, 50, (12, 12))  # as many tokens as samples: places and masks
-    recording = recorded(stepper(model, x, 50), list(model.parameters()), tmp_path, 12)
-    player = CallPlayer(torch, read(torch, recording["trace"]), 12)
-    with torch.enable_grad():
-        twice = ReplayedStep(player, 24)
-    assert 0 < len(player.failed) < 0.1 * len(player.program.calls)
-    products = [call for call in player.program.calls if call.name == "aten::addmm"]
-    assert {twice.shapes[call.outputs[0].number][0] for call in products if call.outputs[0]} == {288}
-
-
-def test_a_tensor_whose_strides_are_those_of_a_vmap_is_contiguous(tmp_path: Path) -> None:
-    model, x = Attention(), torch.randint(0, 50, (12, 8))
-    recording = recorded(stepper(model, x, 50), list(model.parameters()), tmp_path, 12)
-    player = CallPlayer(torch, read(torch, recording["trace"]), 12)
-    seen = StepValue(number=-1, shape=(2, 3), stride=(1,), dtype="float32", item_bytes=4, given=True)
-    assert player.make(seen, (2, 3)).stride() == (3, 1)
-
-
 def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 5))
     recording = recorded(stepper(model, torch.randn(512, 64), 5), list(model.parameters()), tmp_path, 512)
@@ -190,27 +170,6 @@ def test_operators_of_the_jobs_own_lower_the_coverage(tmp_path: Path) -> None:
     told = replay.replayed(torch, recording)["probe"]
     assert told["status"] == "abstained"
     assert "this operator is not known here" in told["why"]
-
-
-def test_steps_that_differ_are_refused(tmp_path: Path) -> None:
-    model = nn.Linear(8, 5)
-    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
-    recording["timed"] = [(1, times[:-1], 0) for _, times, _ in recording["timed"]]
-    assert replay.replayed(torch, recording)["probe"]["why"] == "steps differ in what they run"
-
-
-def test_a_step_may_begin_with_a_copy_of_the_weights(tmp_path: Path) -> None:
-    model = nn.Linear(8, 5)
-    train, average = stepper(model, torch.randn(6, 8), 5), nn.Linear(8, 5).requires_grad_(False)
-
-    def step() -> float:
-        for name, kept in average.state_dict().items():
-            kept.lerp_(model.state_dict()[name], 0.1)
-        return train()
-
-    recording = recorded(step, list(model.parameters()), tmp_path, 6)
-    told = replay.replayed(torch, recording)["probe"]
-    assert told.get("why") is None
 
 
 def test_a_step_may_run_whole_inside_of_its_update(tmp_path: Path) -> None:
@@ -284,13 +243,6 @@ def test_data_that_lists_several_of_each_sample_grow_with_them(tmp_path: Path) -
     recording = recorded(step, [*table.parameters(), *head.parameters()], tmp_path, 120)
     told = replay.replayed(torch, recording)["probe"]
     assert (told["batch"], told["notes"]) == (6, ["100 % of operator time was replayed"])
-
-
-def test_no_replay_begins_where_memory_is_short(tmp_path: Path) -> None:
-    root = MemoryRoot(tmp_path, limit_mib=900).folder
-    told = step_replayer.replayed(os.getpid(), lambda process: b"", root)
-    assert told.probe is not None
-    assert told.probe.why == "the step can't be replayed: it needs 1024 MiB of memory, 900 MiB are free"
 
 
 @pytest.mark.parametrize(

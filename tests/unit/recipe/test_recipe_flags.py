@@ -8,7 +8,7 @@ import pytest
 
 from autobrrr import recipe
 from autobrrr.recipe.recipe_fit import Here
-from autobrrr.recipe.script_flags import known_flags, unknown_flags
+from autobrrr.recipe.script_flags import unknown_flags
 from autobrrr.records import from_registry
 
 PARSES = 'p.add_argument("--lr", "-l")\np.add_argument("--batch-size")\nargs = p.parse_args()\n'
@@ -34,17 +34,6 @@ def test_a_flag_is_unknown_only_where_the_scripts_text_shows_it(
     script = tmp_path / "train.py"
     script.write_text(text)
     assert unknown_flags(str(script), ["--lr", "-l", "--batch", "--workers"]) == unknown
-
-
-def test_without_a_script_to_read_every_flag_may_be_known() -> None:
-    assert recipe.unknown_flags(None, ["--x"]) == []
-    assert known_flags(Path("/nowhere/train.py")) is None
-
-
-def test_a_launchers_flag_of_the_same_name_is_not_touched() -> None:
-    command = ["torchrun", "--seed", "1", "train.py", "--seed", "2"]
-    assert recipe.with_flags(command, {"--seed": 3}) == ["torchrun", "--seed", "1", "train.py", "--seed", "3"]
-    assert recipe.with_flags(command[:4], {"--seed": 3}) == [*command[:4], "--seed", "3"]
 
 
 @pytest.mark.parametrize(
@@ -89,12 +78,6 @@ def test_a_remedy_that_the_recipe_s_own_variables_rule_out_is_left_out() -> None
     left_out = recipe.unavailable(found, recipe.Here(device="cuda", environment={}))
     assert left_out == {"cuda.allocator": f"{name} is set to {text} already"}
     assert recipe.environment(found, {}, left_out) == {name: text}
-
-
-def test_variables_of_a_recipe_are_those_of_its_remedies() -> None:
-    found = recipe.parse('schema = 1\n[remedies]\n"cuda.allocator" = {}\n"optimizer.fused" = true\n')
-    assert recipe.environment(found, {}) == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    assert recipe.environment(found, {}, ["cuda.allocator"]) == {}
 
 
 def test_a_running_job_takes_loaders_for_its_next_epoch_workers_first() -> None:
@@ -160,20 +143,6 @@ def test_a_variable_that_the_command_sets_itself_is_said_to_be_left_out() -> Non
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS"]) == {}
 
 
-def test_a_flag_that_stands_with_a_value_is_said_not_to_become_a_switch() -> None:
-    assert recipe.misplaced(["python", "train.py", "--amp=false"], {"--amp": True}) == {
-        "--amp": "it stands there with a value"
-    }
-    assert recipe.misplaced(["python", "train.py", "--amp"], {"--amp": True}) == {}
-
-
-def test_a_flag_that_can_not_be_taken_away_is_said_to_stay() -> None:
-    command = ["python", "train.py", "--workers", "4", "--amp"]
-    assert recipe.misplaced(command, {"--workers": False, "--amp": False}) == {
-        "--workers": "whether 4 goes with it can't be told"
-    }
-
-
 @pytest.mark.parametrize(
     ("command", "found"),
     [
@@ -234,27 +203,3 @@ def test_plain_wrappers_before_a_script_leave_it_its_flags(wrapper: str, ran: st
     assert recipe.own_words(words) == len(words)
     assert recipe.with_flags(words, {"--lr": 2}) == [*words, "--lr", "2"]
     assert recipe.own_words([*words, "config/small.py"]) == (None if "-m" in ran.split() else len(words))
-
-
-@pytest.mark.parametrize("script", ["profile.py", "cProfile.py", "./pdb.py", "timeit.py"])
-def test_a_script_file_that_is_called_like_a_module_of_pythons_gets_its_flags(script: str) -> None:
-    assert recipe.with_flags(["python", script], {"--lr": 2}) == ["python", script, "--lr", "2"]
-
-
-def test_a_script_may_have_flags_that_are_pythons_elsewhere(tmp_path: Path) -> None:
-    script, launcher = tmp_path / "train.py", tmp_path / "launch.py"
-    adds = "import argparse\np = argparse.ArgumentParser()\n{}p.add_argument('--lr')\np.parse_args()\n"
-    script.write_text(adds.format("p.add_argument('-m')\n"))
-    launcher.write_text(adds.format(""))
-    for file, placed in ((script, True), (launcher, False)):
-        command = ["python", str(file), "-m", "resnet50"]
-        assert (recipe.with_flags(command, {"--lr": 1}) != command) is placed
-
-
-def test_the_other_side_of_a_switch_with_two_is_a_flag_of_the_script(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import argparse\np = argparse.ArgumentParser()\n"
-        "p.add_argument('--amp', action=argparse.BooleanOptionalAction, default=True)\np.parse_args()\n"
-    )
-    assert unknown_flags(str(script), ["--no-amp", "--no-lr"]) == ["--no-lr"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,7 @@ from autobrrr import recipe
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import EXIT_USAGE, UsageError
 from autobrrr.recipe.recipe_contents import Match, Measured, Recipe
-from autobrrr.recipe.recipe_schema import json_schema, template
+from autobrrr.recipe.recipe_schema import template
 from autobrrr.records import from_registry
 
 FULL = """\
@@ -65,14 +64,6 @@ def test_a_full_recipe_gives_what_it_says() -> None:
         speedup=1.58, interval=(1.52, 1.63), host_peak_bytes=9e8, measured_on="2 cores, torch 2.13.0"
     )
     assert found.numerics == "rounding"
-
-
-def test_the_plan_is_what_the_agent_applies_in_the_order_of_the_file() -> None:
-    assert recipe.plan(recipe.parse(FULL))["remedies"] == [
-        {"name": "optimizer.fused", "options": {}},
-        {"name": "threads.intra_op", "options": {"threads": 1}},
-    ]
-    assert recipe.plan(recipe.parse(FULL))["class"] == "rounding"
 
 
 @pytest.mark.parametrize(
@@ -138,23 +129,6 @@ def test_a_damaged_recipe_is_a_recipe_or_one_line(
     assert is_valid_or_one_line(lambda: recipe.load(file))
 
 
-tables = st.recursive(
-    st.one_of(st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(
-            st.sampled_from([*REGISTRY, "optimizer", "fused", "threads", "x"]), inner, max_size=3
-        ),
-    ),
-    max_leaves=4,
-)
-
-
-@given(st.dictionaries(st.sampled_from(["match", "remedies", "args", "evidence", "numerics", "x"]), tables))
-def test_any_table_is_a_recipe_or_one_line(table: dict[str, object]) -> None:
-    assert is_valid_or_one_line(lambda: recipe.parse(tomli_w.dumps({"schema": 1, **table})))
-
-
 chosen = st.builds(
     dict,
     **{
@@ -202,12 +176,3 @@ def test_the_template_is_valid_and_names_every_remedy() -> None:
     for name in REGISTRY:
         line = next(line for line in lines if line.startswith(f'# "{name}"'))
         assert recipe.parse(f"schema = 1\n[remedies]\n{line[2:]}").remedies[0].remedy == name
-
-
-def test_the_schema_knows_every_remedy_and_option() -> None:
-    remedies = json_schema()["properties"]["remedies"]  # type: ignore[index]
-    assert set(remedies["properties"]) == set(REGISTRY)
-    assert remedies["additionalProperties"] is False
-    for name, remedy in REGISTRY.items():
-        _, table = remedies["properties"][name]["oneOf"]
-        assert set(table["properties"]) == {option.name for option in remedy.options}

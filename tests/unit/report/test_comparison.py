@@ -17,12 +17,9 @@ from autobrrr.report.pages.side_by_side import (
     ComparedFigure,
     ComparedSessions,
     compare_sessions,
-    compare_traces,
     comparison_page,
 )
 from autobrrr.report.past_session import SessionData, SessionTimeline
-from autobrrr.trace.reading.trace_source import named_traces
-from autobrrr.trace.trace_analysis import analyse
 from support.pages import read_page
 from support.screens import tui
 from support.trace import Scene
@@ -115,13 +112,6 @@ def test_two_sessions_are_compared_by_the_verb(tmp_path: Path, capsys: pytest.Ca
     assert main(["report", "last", "--diff", *logs(tmp_path)]) == 2
 
 
-def test_a_session_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", logs(tmp_path)[0], "--json"]) == 0
-    told = msgspec.json.decode(capsys.readouterr().out, type=SessionData)
-    assert (told.session, told.snapshot.step_ns.median) == ("a", 8 * MS)
-    assert main(["report", "--json"]) == 2
-
-
 def trace(folder: Path, name: str, gap_us: int) -> str:
     scene = Scene()
     for i in range(20):
@@ -141,12 +131,3 @@ def test_two_traces_are_compared_by_the_verb(tmp_path: Path, capsys: pytest.Capt
     assert idle["after"] == pytest.approx(0.2, abs=0.03)
     assert figures["one kernel, median", "k"]["before"] == 100
     assert "Before and after" in read_page(page.read_text()).text
-
-
-def test_kernels_whose_shown_names_are_alike_are_not_mixed_up(tmp_path: Path) -> None:
-    scene = Scene()
-    for i in range(20):
-        scene.kernel(200 * i, 100 - 50 * (i % 2), f"{'elementwise' * 7}{i % 2}", launch=(200 * i - 5, 2))
-    trace = analyse(named_traces([str(scene.write(tmp_path, "both.json"))]))
-    found = [each for each in compare_traces(trace, trace).comparison.figures if "kernel," in each.group]
-    assert [(each.before, each.after) for each in found] == [(100, 100), (50, 50)]

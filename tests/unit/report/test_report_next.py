@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Measured
-from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, NoClaim, Reach, Tuning
+from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, Reach, Tuning
 from autobrrr.records.busy_words import decide_words
 from autobrrr.report.next_step import (
     after_checks,
@@ -112,11 +112,6 @@ def test_a_job_that_has_ended_is_started_again_with_what_was_advised() -> None:
     assert after_diagnosis(msgspec.structs.replace(ended, advice=[])) == said
 
 
-def test_what_would_decide_comes_where_nothing_can_be_tried() -> None:
-    found = msgspec.structs.replace(OVERHEAD, advice=[], decide_with="autobrrr diagnose 7 --window")
-    assert after_diagnosis(found) == "autobrrr diagnose 7 --window"
-
-
 def tuned(*kept: str, recipe: str | None = None) -> Tuning:
     return msgspec.structs.replace(tui.tuned(), kept=list(kept), recipe=recipe)
 
@@ -134,11 +129,6 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     assert after_tuning(written, 7, []).endswith("-- CMD")
 
 
-def test_what_was_kept_and_not_confirmed_is_measured_again_before_it_is_written() -> None:
-    crowded = msgspec.structs.replace(tuned("a"), speedup=1.0, interval=None, no_claim=NoClaim.CROWDED)
-    assert after_tuning(crowded, 7, []).startswith("autobrrr tune 7 --only a --recipe fast.toml")
-
-
 @pytest.mark.parametrize(
     ("attachable", "line"),
     [(True, "autobrrr diagnose 7"), (False, "autobrrr doctor 7   (says why it is not ready)")],
@@ -146,15 +136,6 @@ def test_what_was_kept_and_not_confirmed_is_measured_again_before_it_is_written(
 def test_a_list_leads_to_a_job_that_is_ready(attachable: bool, line: str) -> None:
     assert after_listing([tui.job_line(7, attachable=attachable)]) == line
     assert after_listing([]).startswith("autobrrr run")
-
-
-def test_of_a_list_the_row_that_uses_most_cpu_is_suggested() -> None:
-    rows = [
-        tui.job_line(pid, script=script, age_ns=100, cpu_ns=cpu_ns)
-        for pid, script, cpu_ns in ((7, "eval.py", 9), (8, "notebook.py", 2), (9, "train.py", 97))
-    ]
-    assert after_listing(rows) == "autobrrr diagnose 9"
-    assert after_listing(rows[:1]) == "autobrrr diagnose 7"
 
 
 @pytest.mark.parametrize(

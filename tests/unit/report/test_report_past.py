@@ -114,26 +114,6 @@ def test_a_session_that_was_cut_is_told_as_far_as_it_went(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}\n", b"\xff\xfe", b'{"kind": "snapshot", "body": {"pid": "many"}}\n']
-)
-def test_a_file_without_a_session_is_one_clear_line(
-    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "x.jsonl").write_bytes(content)
-    assert main(["report", str(tmp_path / "x.jsonl")]) == 2
-    assert "holds no snapshot" in capsys.readouterr().err
-
-
-def test_screens_need_a_terminal(
-    logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TEXTUAL_DRIVER", raising=False)
-    assert main(["report", "last", "--tui"]) == 2
-    assert main(["top"]) == 2
-    assert capsys.readouterr().err.count("needs a terminal") == 2
-
-
-@pytest.mark.parametrize(
     ("origin", "host", "own"),
     [
         ("http://localhost:8000", "localhost:8000", True),

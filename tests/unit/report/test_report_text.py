@@ -8,9 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.quantities import duration
 from autobrrr.records import (
-    Advice,
     BatchPoint,
     BatchProbe,
     Diagnosis,
@@ -119,21 +117,6 @@ def test_a_job_is_called_measuring_only_while_it_is_measured(state: str, limit: 
     assert verdict_words(found) == words
 
 
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [
-        (None, "-"),
-        (0, "0 ns"),
-        (999, "999 ns"),
-        (1_500, "1.50 us"),
-        (12_340_000, "12.3 ms"),
-        (61e9, "61.0 s"),
-    ],
-)
-def test_durations_have_three_digits_and_a_unit(ns: float | None, text: str) -> None:
-    assert duration(ns) == text
-
-
 def test_what_is_not_timed_apart_lies_in_other_and_its_name_says_so() -> None:
     compiled = Phases(data_wait=10, backward=30, other=60)
     assert phase_shares(compiled) == [
@@ -143,17 +126,3 @@ def test_what_is_not_timed_apart_lies_in_other_and_its_name_says_so() -> None:
     ]
     whole = Phases(data_wait=1, forward=1, backward=1, optimizer=1, other=1)
     assert [name for name, _ in phase_shares(whole)][-1] == "other"
-
-
-def test_what_to_do_stands_in_its_order_and_all_of_it_where_it_is_asked_for() -> None:
-    def one(name: str, reach: str) -> Advice:
-        return msgspec.convert(
-            {"remedy": name, "why": f"{name} why", "expected": None, "reach": reach, "class": "rounding"},
-            Advice,
-        )
-
-    names = ("edit.no_sync", "optimizer.fused", "edit.padding", "gc.freeze")
-    found = diagnosis(advice=[one(name, "edit" if name.startswith("edit") else "live") for name in names])
-    lines = [line.split()[0] for line in verdict_text(found).splitlines() if "why" in line]
-    assert lines == ["edit", "remedy", "edit"]
-    assert "gc.freeze" in verdict_text(found, verbose=True)

@@ -25,20 +25,6 @@ def refused(kernel: str) -> Trial:
 TUNING = msgspec.structs.replace(tuned(), trials=[KEPT, refused("flash"), refused("math")])
 
 
-def test_predicted_stands_beside_achieved() -> None:
-    row = next(
-        line for line in tuning_text(TUNING).splitlines() if line.strip().startswith("optimizer.fused")
-    )
-    assert "1.20x" in row
-    assert "1.30x" in row
-    assert "[1.20–1.40]" in row
-
-
-def test_what_does_not_fit_is_one_line_however_many_options_were_tried() -> None:
-    lines = [line for line in tuning_text(TUNING).splitlines() if "attention.sdpa" in line]
-    assert lines == ["  - does not fit here: attention.sdpa: no module calls it with flash"]
-
-
 def test_what_there_was_no_time_for_is_one_line_for_each_reason() -> None:
     spent = "too little of the budget is left: 6 A/B pairs take 2.6 s"
     skipped = [

@@ -125,15 +125,6 @@ def test_a_number_that_another_process_has_by_now_is_no_running_job(tmp_path: Pa
     assert (data.runs, data.alive) == (runs, False)
 
 
-def test_a_tuned_job_that_is_measured_anew_keeps_its_verdict_of_before(tmp_path: Path) -> None:
-    settled = msgspec.structs.replace(UNSURE, reason="the machine was busy", state="judged")
-    anew = msgspec.structs.replace(UNSURE, reason="still measuring", state="watching")
-    found = said(tmp_path, ("snapshot", settled), ("tuned", tui.tuned()), ("snapshot", anew))
-    assert found["What is slow?"].startswith("No verdict: the machine was busy; ")
-    text = page_text(session_page(past_session(tmp_path / "one.jsonl")), None)
-    assert "still measuring" not in text
-
-
 def test_what_a_session_leaves_on_without_a_tuning_is_not_said_to_be_nothing(tmp_path: Path) -> None:
     found = said(tmp_path, ("snapshot", tui.snapshot(active=["batch.larger"])))
     assert found["How does it stand?"].endswith("on at the end: batch.larger")
@@ -149,12 +140,6 @@ def test_no_list_names_a_speed_up_that_was_not_confirmed(tmp_path: Path) -> None
     both = compare_sessions(session.data, session.data).comparison
     (kept,) = [each for each in both.words if each.name == "kept"]
     assert kept.after == "optimizer.fused: no speed-up claimed"
-
-
-def test_a_log_of_an_earlier_version_that_kept_what_is_no_remedy_any_more_is_read(tmp_path: Path) -> None:
-    kept = msgspec.structs.replace(tui.tuned(), kept=["loader.cache"], trials=[tui.trial("loader.cache")])
-    found = said(tmp_path, ("snapshot", tui.snapshot()), ("tuned", kept))
-    assert found["What was gained?"].startswith("1.56x")
 
 
 def test_what_the_guard_has_reverted_since_is_neither_proven_nor_to_be_started_with(tmp_path: Path) -> None:

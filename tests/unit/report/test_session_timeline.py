@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.records import CpuTaker, Record
+from autobrrr.records import Record
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, StepHistory
 from autobrrr.report.past_session import LogEntry, SessionReader, SessionTimeline
@@ -41,20 +41,6 @@ def test_a_trial_is_a_band_that_ends_where_it_was_written() -> None:
     assert (band.from_s, band.to_s, band.outcome) == (2.0, 5.0, "kept")
 
 
-def test_a_remedy_is_on_from_where_it_was_kept_to_where_it_is_gone() -> None:
-    on = tui.snapshot(active=["optimizer.fused"], state="judged")
-    found = timeline(
-        (0.0, tui.snapshot(active=[], state="judged")),
-        (4.0, tui.snapshot(active=["optimizer.fused"], state="tuning")),  # a block: it is off again at once
-        (8.0, tui.tuned()),
-        (9.0, on),
-        (20.0, on),
-        (21.0, tui.snapshot(active=[], state="judged")),
-    )
-    bands = [(each.text, each.from_s, each.to_s) for each in found.bands if each.kind == "on"]
-    assert bands == [("optimizer.fused", 8.0, 21.0)]
-
-
 def switch(text: str, active: list[str] | None = None) -> ActivityLine:
     return ActivityLine(text=text, about="switch", active=active)
 
@@ -85,9 +71,3 @@ def test_each_block_of_a_tuning_is_a_stretch_and_what_was_kept_is_on_from_its_la
         ("optimizer.fused", 7.0, 20.0),
     ]
     assert not any(each.kind == "switch" for each in found.marks)  # the stretches show them
-
-
-def test_who_took_the_cpu_is_named_with_the_most_of_it() -> None:
-    takers = [CpuTaker(pid=5, command="job.py", share=part) for part in (0.2, 0.6, 0.3)]
-    found = timeline(*((float(i), tui.snapshot(contention=[taker])) for i, taker in enumerate(takers)))
-    assert [(each.pid, each.share) for each in found.contention] == [(5, 0.6)]

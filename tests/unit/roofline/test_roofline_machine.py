@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from autobrrr.roofline.calibration_cache import cached_file
-from autobrrr.roofline.machine_identity import ASSUMED_CACHE_BYTES, accelerators, read_machine
+from autobrrr.roofline.machine_identity import accelerators, read_machine
 
 
 def caches(root: Path, **sizes: str) -> None:
@@ -29,27 +28,9 @@ def test_a_machine_has_a_name_cores_and_a_last_cache(tmp_path: Path) -> None:
     assert found.title == f"Some CPU @ 2 GHz, {cores} cores"
 
 
-def test_where_the_kernel_does_not_tell_a_large_cache_is_assumed(tmp_path: Path) -> None:
-    found = read_machine(tmp_path)
-    assert found.name
-    assert found.last_cache_bytes == ASSUMED_CACHE_BYTES
-
-
 def test_drivers_name_their_devices(tmp_path: Path) -> None:
     assert accelerators(tmp_path) == []
     gpu = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0"
     gpu.mkdir(parents=True)
     (gpu / "information").write_text("Model: \t\t NVIDIA L4\nIRQ: 5\n")
     assert accelerators(tmp_path) == ["NVIDIA L4"]
-
-
-def test_other_devices_threads_and_versions_have_other_files(tmp_path: Path) -> None:
-    files = {
-        cached_file(tmp_path, kind, device=device, torch=torch, threads=threads)
-        for kind in ("quick", "full")
-        for device in ("a", "b")
-        for torch in ("2.1", "2.9")
-        for threads in (1, 2)
-    }
-    assert len(files) == 16
-    assert {file.parent for file in files} == {tmp_path / "roofline"}

@@ -12,7 +12,6 @@ import pytest
 
 from autobrrr import paths
 from autobrrr.cli.verbs import roofline as verb
-from autobrrr.errors import UsageError
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_model import LogScale, around
 from autobrrr.report.page_text import page_text
@@ -78,14 +77,6 @@ def test_the_page_is_whole_draws_all_plots_and_fetches_nothing() -> None:
         assert page.text.count(part) == 1
 
 
-def test_a_roof_bends_where_memory_stops_being_the_limit() -> None:
-    roofs = {(each.name, each.threads): each for each in figures.roofs(both())}
-    assert len(roofs) == 6
-    assert roofs["float32", 1].ridge == pytest.approx(100e9 / 24e9)
-    assert roofs["bfloat16", 2].flops == pytest.approx(400e9)
-    assert list(figures.roofs(roofline.measured(1))) == []  # no peaks: no roof is made up
-
-
 def test_a_measured_kernel_lies_where_its_bytes_and_operations_put_it() -> None:
     points = {each.words.partition(", 2 threads")[0]: each for _, each in figures.under_roof(both())}
     assert points["x * 2, 64 times"].x == pytest.approx(8.0)
@@ -121,28 +112,6 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         keep(file, with_peaks(roofline.measured(threads)))
     monkeypatch.setattr(roofline_measure.subprocess, "Popen", None)
     return tmp_path
-
-
-def test_json_is_the_contracts_object_on_one_line(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--device", "cpu", "--json") == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    found = json.loads(out)
-    promised = {"schema", "device", "python_adds_per_s", "torch_ops_per_s", "sweep", "peak_flops"}
-    promised |= {"peak_bytes_per_s", "ridge_ops_per_element", "matmul", "fusion"}
-    assert promised <= found.keys()
-    assert found["sweep"][0].keys() == {"repeat", "runtime_ns", "flops", "bytes_per_s"}
-    assert {"n", "flops"} <= found["matmul"][0].keys()
-    assert {"unfused_ns", "fused_ns", "ratio"} <= found["fusion"].keys()
-    assert (found["threads"], found["single_thread"]["threads"]) == (2, 1)
-
-
-@pytest.mark.parametrize(
-    "words", [("--device", "tpu"), ("--threads", "0"), ("--html", "/no/such/folder/page.html")]
-)
-def test_wrong_words_are_refused_before_anything_is_measured(cached: Path, words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError):
-        run(*words)
 
 
 def test_a_calibration_of_an_earlier_version_without_a_flame_is_made_anew_where_one_is_wanted(

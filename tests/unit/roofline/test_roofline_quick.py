@@ -55,14 +55,6 @@ def test_the_first_call_measures_and_the_second_remembers(tmp_path: Path) -> Non
     assert roofline.calls(tmp_path) == 1
 
 
-def test_without_leave_to_measure_only_the_cache_is_asked(tmp_path: Path) -> None:
-    python = roofline.interpreter(tmp_path, answer())
-    assert peaks(tmp_path, python, measure=False) is None
-    assert roofline.calls(tmp_path) == 0
-    known = peaks(tmp_path, python)
-    assert peaks(tmp_path, python, measure=False) == known
-
-
 @pytest.mark.parametrize(
     "python",
     [
@@ -112,14 +104,6 @@ def test_the_whole_roofline_lends_its_curve(tmp_path: Path) -> None:
     keep(file, roofline.measured(2, waited_share=0.4))
     again = peaks(tmp_path, python)
     assert again.curve == []
-
-
-def test_the_curve_is_met_at_its_points_and_flat_beyond_its_ends() -> None:
-    for point in CURVE:
-        assert CURVED.matmul_flops_at(point.n, point.n, point.n) == pytest.approx(point.flops)
-    assert CURVED.matmul_flops_at(2, 2, 2) == 1e9
-    assert CURVED.matmul_flops_at(9000, 9000, 9000) == 20e9
-    assert CURVED.matmul_flops_at(128, 128, 128) == pytest.approx(4e9)  # half-way on both logarithms
 
 
 @given(sizes=st.tuples(*[st.integers(1, 5000)] * 3))

@@ -76,28 +76,10 @@ def test_operators_inside_a_loader_are_loading_and_waits_inside_an_optimizer_are
     assert late(scene) == {"data_loader": 5_000, "optimizer": 3_000, "synchronisation": 2_000}
 
 
-def test_a_backward_thread_with_nothing_recorded_takes_the_cause_of_the_main_thread() -> None:
-    scene = Scene()
-    scene.kernel(-1_000, 1_000, launch=(-2_000, 500), tid=200)
-    scene.kernel(10_000, 500, launch=(10_000, 100), tid=200)
-    scene.operator(-6_000, 100, "aten::first", tid=100)
-    scene.operator(0, 4_000, "aten::mse_loss", tid=100)
-    scene.annotation(-6_000, 20_000, "ProfilerStep#1", tid=100)
-    assert late(scene) == {"op_dispatch": 4_000, "python": 6_000}
-
-
 def test_without_any_host_operators_the_cause_stays_untraced() -> None:
     scene = Scene()
     gap(scene)
     assert late(scene) == {"untraced": 10_000}
-
-
-def test_time_between_python_frames_is_untraced_where_stacks_were_recorded() -> None:
-    scene = Scene()
-    scene.python(-4_000, 5_000, "train.py(1): one")
-    scene.python(9_000, 5_000, "train.py(9): two")
-    gap(scene)
-    assert late(scene) == {"python": 2_000, "untraced": 8_000}
 
 
 def test_the_profiler_s_own_overhead_counts_against_the_profiler_and_module_loading_as_initialisation() -> (
@@ -109,15 +91,6 @@ def test_the_profiler_s_own_overhead_counts_against_the_profiler_and_module_load
     scene.event(1_000, 2_000, "overhead", "Activity Buffer Request", pid=-1, tid=0)
     scene.event(5_000, 1_000, "overhead", "Lazy Function Loading", pid=-1, tid=0)
     assert late(scene) == {"op_dispatch": 7_000, "profiler": 2_000, "initialisation": 1_000}
-
-
-def test_a_launch_call_of_a_millisecond_while_the_device_idles_is_a_first_use() -> None:
-    scene = Scene()
-    scene.operator(-5_000, 4_000_000, "aten::conv2d")
-    scene.call(0, 2_000_000, "cudaLaunchKernel", correlation=99)  # its kernel is on another device
-    scene.kernel(2_500_000, 10, device=1, correlation=99)
-    gap(scene, 3_000_000)
-    assert late(scene) == {"op_dispatch": 1_000_000, "initialisation": 2_000_000}
 
 
 def in_operators(*lengths: int, name: str = "aten::add") -> DeviceAnalysis:
@@ -134,25 +107,6 @@ def test_the_host_computes_in_operators_that_always_last() -> None:
     device = in_operators(*[2_000_000] * 8)
     assert device.long_operators_ns > 7 * 1_900_000
     assert device.held_up_ns == 0
-
-
-def test_an_operator_that_is_short_otherwise_does_not_compute_on_the_cpu() -> None:
-    device = in_operators(*[20_000] * 10, *[2_000_000] * 6)
-    assert device.long_operators_ns == 0
-    assert device.held_up_ns > 6 * 1_900_000
-
-
-def test_a_short_time_in_a_loader_is_not_said_to_be_none() -> None:
-    scene = Scene()
-    scene.operator(0, 4_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-    scene.operator(5_000, 900_000, "aten::add")
-    for at in (10_000, 990_000):
-        scene.kernel(at, 10_000, launch=(at - 3_000, 500))
-    notes = {each.signal: each.note for each in analyse_trace(as_trace(scene)).devices[0].evidence}
-    assert notes["host_in_loader"] == "no data loader was seen"  # it lies before the device's span
-    scene.operator(20_000 + 900_000, 4_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-    notes = {each.signal: each.note for each in analyse_trace(as_trace(scene)).devices[0].evidence}
-    assert notes["host_in_loader"] == "main thread under 1 % of the span inside a data loader"
 
 
 def test_a_wait_is_named_by_call_operator_and_line_and_is_the_price_of_the_gap_that_began_in_it() -> None:

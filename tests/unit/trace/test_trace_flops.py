@@ -7,13 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.report.html.page_template import page_html
-from autobrrr.report.page_text import page_text
-from autobrrr.report.pages.trace_page import flops_table, trace_page
+from autobrrr.report.pages.trace_page import flops_table
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, KernelClass
-from support.pages import read_page
 from support.trace import Scene, busy_scene
 
 STREAMING = (
@@ -64,17 +61,6 @@ def test_shares_are_of_what_was_counted_and_time_is_of_all(bert: Analysis) -> No
     assert matmul["#TFLOP/s"].text == "100"
     assert pointwise["#slower"].sort == pytest.approx(100e12 / 0.16e12)
     assert [norms[head].sort for head in ("#FLOPs", "#TFLOP/s", "#slower")] == [None, None, None]
-
-
-def test_the_table_is_printed_and_drawn(bert: Analysis) -> None:
-    text = page_text(trace_page(bert, {}))
-    assert "FLOPs against time" in text
-    assert " 99.97 %" in text
-    assert "625x" in text
-    assert max(len(line) for line in text.splitlines()) <= 80
-    page = read_page(page_html(trace_page(bert, {}))).text
-    assert "FLOPs against time" in page
-    assert "99.97 %" in page
 
 
 def test_a_streaming_kernel_makes_one_operation_an_element_at_least(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autobrrr.report.page_text import page_text
-from autobrrr.report.pages.trace_page import trace_page
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from autobrrr.trace.trace_records import Analysis
@@ -73,29 +71,3 @@ def test_a_rank_that_waits_in_collectives_is_told_for_whom(tmp_path: Path) -> No
     assert waiting.regime == "communication"
     assert "rank 1 (100 %)" in waiting.reason
     assert any("Speed it up" in each.text for each in waiting.advice)
-
-
-def test_ranks_whose_collectives_differ_are_not_matched(tmp_path: Path) -> None:
-    job(tmp_path, [0, 100])
-    other = Scene()
-    other.kernel(0, 100, REDUCE)
-    path = other.write(tmp_path, "other.json")
-    names = ["rank0.json", "other.json"]
-    found = analyse([TraceFile(name=name, path=tmp_path / name) for name in names]).ranks
-    assert path.exists()
-    assert found.matched_collectives == 0
-    assert found.ranks[0].waiting_ns is None
-    assert "differ" in found.note
-
-
-def test_one_trace_alone_has_no_comparison(tmp_path: Path) -> None:
-    assert job(tmp_path, [0]).ranks is None
-
-
-def test_a_report_on_ranks_opens_with_the_one_that_holds_up_the_others(tmp_path: Path) -> None:
-    found = job(tmp_path, [0, 0, 600, 0])
-    text = page_text(trace_page(found, {}))
-    assert text.index("Rank 2 holds up the others") < text.index("Verdict")
-    assert text.index("rank2.json") < text.index("rank0.json")
-    assert found.traces[0].limit == "communication"
-    assert "overlapping collectives" not in found.traces[0].limit_reason  # none of theirs would help

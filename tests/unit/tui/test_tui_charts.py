@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.records import StepStats
-from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report import text_bars
 from autobrrr.report.page_model import LogScale
 from autobrrr.report.text_rows import Row, plain
 from autobrrr_tui.panes import glance_pane
-from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.view_state import Mark, ScreenStanding, View, left_on, take
 from support.screens import tui
-from support.screens.tui_screen import text_after
 
 S = 1_000_000_000
 
@@ -39,12 +34,6 @@ def test_an_interval_stands_beside_or_across_the_line_of_no_change() -> None:
     none = text_bars.whisker(1.02, [0.9, 1.1], ends, 41)
     assert "│" not in none or none.index("├") < none.index("│") < none.index("┤")
     assert none.index("├") < 20 < none.index("┤")
-
-
-def test_a_gain_reads_the_same_everywhere_and_never_as_none_where_it_is_one() -> None:
-    assert gain_words(1.08, [1.003, 1.17]) == "1.08x [1.003–1.17]"
-    assert gain_words(1.0, [0.9996, 1.0]) == "1.00x [0.9996–1.00]"
-    assert gain_words(None, [1.0, 2.0]) == factor_words(None) == "-"
 
 
 def test_what_was_named_stays_with_its_age_while_it_is_measured_anew() -> None:
@@ -92,29 +81,6 @@ def test_what_fits_only_a_new_start_is_not_answered_with_a_tuning_of_the_running
     assert said.startswith("edit the script, 1.67x predicted (autobrrr explain edit.no_sync)")
     kept = tui.judged(snapshot=tui.snapshot(active=["gc.freeze"], advice=view.snapshot.advice))
     assert glance_pane.next_step(kept)[0].startswith("e saves what is on as a recipe, then edit the script, ")
-
-
-def test_what_keeps_the_results_is_proposed_before_what_changes_them() -> None:
-    changed = tui.snapshot(advice=tui.snapshot().advice[::-1])
-    assert changed.advice[0].class_ == "changes-training"
-    for more in ({"standing": ScreenStanding.RECORDED}, {"readonly": True}):
-        view = tui.judged(snapshot=changed, **more)
-        assert "try optimizer.fused" in glance_pane.next_step(view)[0]
-
-
-def test_a_tuner_that_rests_says_who_made_it_and_how_it_goes_on() -> None:
-    joined = replace(tui.trying(), details=tui.details(paused=True), progress=None)
-    said = activity(joined)
-    assert said.startswith("paused: someone pressed space on a screen; press it again to continue; trying")
-    assert "press it again" not in activity(replace(joined, readonly=True))
-
-
-def test_after_a_tuning_that_kept_nothing_a_small_screen_lists_the_two_best_proposals() -> None:
-    found = replace(tui.judged(), tuned=msgspec.structs.replace(tui.tuned(), kept=[]))
-    shown = text_after(found, size=(80, 24))
-    assert "no remedy gave a proven gain" in shown
-    assert "1.67x predicted" in shown
-    assert "1.84x predicted" in shown
 
 
 def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more() -> None:

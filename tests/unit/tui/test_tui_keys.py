@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.records import from_registry
-from autobrrr.records.record_base import Limit, Regime
 from autobrrr.records.session_requests import (
     ApplyRemedies,
     EndSession,
@@ -21,12 +19,9 @@ from autobrrr.records.session_requests import (
     TuneRequest,
     UndoRemedy,
 )
-from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.report.page_text import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.list_screen import MODES
-from autobrrr_tui.screens.session_screen import SessionScreen, Updated
-from autobrrr_tui.screens.text_screen import SAID
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
 from support.screens.tui_screen import Desk, at_desk, text_after
@@ -156,20 +151,6 @@ def test_applying_what_can_not_be_applied_says_what_to_do() -> None:
     at_desk(tui.judged(), work)
 
 
-def test_the_one_switched_on_last_is_undone_first() -> None:
-    on = [
-        ActiveRemedy(token=token, remedy=remedy, reach="live", class_="bitwise")
-        for token, remedy in ((1, "gc.freeze"), (4, "threads.intra_op"))
-    ]
-    assert after(tui.judged(details=tui.details(active=on)), "u").requests == [UndoRemedy(4)]
-
-
-def test_q_leaves_and_closes_the_source_only() -> None:
-    source = after(tui.judged(), "q")
-    assert source.closed
-    assert source.requests == []
-
-
 def test_a_click_on_a_key_or_a_mode_is_that_key() -> None:
     async def work(desk: Desk) -> None:
         await desk.pilot.click("#modes", offset=(24, 0))
@@ -203,43 +184,6 @@ def test_a_tiny_terminal_shows_something_and_nothing_breaks(size: tuple[int, int
     at_desk(tui.ranks(), work, size=size)
 
 
-def test_only_rows_that_differ_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-
-    async def work(desk: Desk) -> None:
-        body = desk.screen.query_one("#body")
-        refresh = body.refresh
-        monkeypatch.setattr(
-            body, "refresh", lambda *regions, **more: drawn.append(len(regions)) or refresh(*regions)
-        )
-        await desk.show(tui.judged())
-        assert drawn == []
-        await desk.show(replace(tui.judged(), snapshot=tui.snapshot(activity="tracing 6 steps")))
-        assert drawn == [1]
-
-    at_desk(tui.judged(), work)
-
-
-def test_views_that_come_faster_than_they_are_drawn_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    draw = SessionScreen.on_updated
-
-    def on_updated(screen: SessionScreen, message: Updated) -> None:
-        seen.append(message.view.why)
-        draw(screen, message)
-
-    monkeypatch.setattr(SessionScreen, "on_updated", on_updated)
-
-    async def work(desk: Desk) -> None:
-        for number in range(200):
-            desk.source.publish(replace(tui.judged(), why=str(number)))
-        await desk.pilot.pause()
-
-    at_desk(tui.judged(), work)
-    assert seen[-1] == "199"
-    assert len(seen) < 20
-
-
 def test_no_colour_leaves_no_colour_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -262,11 +206,6 @@ def test_figures_that_no_pane_can_draw_are_said_and_it_goes_on(monkeypatch: pyte
     monkeypatch.setitem(PANES, "steps", replace(PANES["steps"], parts=overflow))
     assert "these figures can't be drawn" in text_after(tui.judged(), "1")
     assert "regime: overhead" in text_after(tui.judged(), "1", "0")
-
-
-def test_every_word_that_a_page_may_ask_for_is_explained() -> None:
-    verdicts = {*get_args(Limit), *get_args(Regime)} - {"unknown"}
-    assert verdicts | set(SAID) <= set(EXPLANATIONS)
 
 
 def test_y_copies_what_is_meant() -> None:

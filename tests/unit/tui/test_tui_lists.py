@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.records import CpuTaker, Evidence
 from autobrrr.report.page_model import Cell, PageTable, figure
 from autobrrr.report.page_text import ListChoice, page_rows
-from autobrrr_tui.panes.mode_panes import PANES
-from autobrrr_tui.screens.list_screen import SearchField
 from autobrrr_tui.view_state import View, said
 from support.screens import tui
 from support.screens.tui_screen import Desk, at_desk, text_after
@@ -80,37 +77,6 @@ def test_a_search_works_while_it_is_typed_and_escape_shows_all_again() -> None:
         assert desk.screen.mode == "glance"
 
     at_desk(tui.judged(), work)
-
-
-def test_letters_that_are_typed_into_a_search_touch_nothing() -> None:
-    async def work(desk: Desk) -> None:
-        await desk.press("3", "slash", *"tuadpwq1 ")
-        assert desk.screen.mode == "tuning"
-
-    source = at_desk(tui.kept(), work)
-    assert source.requests == []
-
-
-def test_a_search_has_the_keys_from_the_moment_on_it_is_opened() -> None:
-    async def work(desk: Desk) -> None:
-        await desk.press("3")
-        desk.screen.action_search()  # keys that come in the same burst
-        assert isinstance(desk.screen.focused, SearchField)
-
-    at_desk(tui.judged(), work)
-
-
-@pytest.mark.parametrize("mode", ["steps", "recipe"])
-def test_every_list_can_be_searched_and_a_search_belongs_to_its_list(mode: str) -> None:
-    number = str(list(PANES).index(mode))
-
-    async def work(desk: Desk) -> None:
-        await desk.press(number, "slash", *"qqq", "enter")
-        assert "hold 'qqq'" in desk.text
-        await desk.press("0", "1" if number != "1" else "2")
-        assert "hold 'qqq'" not in desk.text
-
-    at_desk(tui.kept(), work)
 
 
 def test_enter_opens_the_details_over_the_list() -> None:

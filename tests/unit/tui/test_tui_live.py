@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from autobrrr.client.session_client import Client, Event
-from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.errors import AutobrrrError, CannotAttach
 from autobrrr.records.session_requests import Measure, UndoRemedy
 from autobrrr.records.wire_answers import ActivityLine, Details, LogTail, SessionEnding, SessionFacts
 from autobrrr_tui.sources import live_source
@@ -133,29 +133,6 @@ def test_snapshots_details_and_narration_become_one_view() -> None:
     watcher.source.close()
 
 
-@pytest.mark.parametrize("facts", [{"readonly": True}, {"outside": True}])
-def test_a_session_that_may_not_act_makes_a_screen_that_does_not(facts: dict[str, bool]) -> None:
-    client = FakeClient(**facts)
-    client.inbox.put(tui.snapshot())
-    view = Watcher(client).start().until(lambda view: view.snapshot is not None)
-    assert view.readonly
-    assert not view.acting
-    client.inbox.put(SessionEnding(kind="detached", why="detached"))
-
-
-def test_what_was_logged_before_is_there_from_the_start() -> None:
-    client = FakeClient()
-    client.logged = [
-        '{"at": 1.0, "kind": "note", "body": {"text": "optimizer.fused is on"}}',
-        '{"at": 2.0, "ki',
-    ]
-    client.inbox.put(tui.snapshot())
-    view = Watcher(client).start().until(lambda view: view.snapshot is not None)
-    assert view.log[0].text == "optimizer.fused is on"
-    assert view.log_path == "/state/a.jsonl"
-    client.inbox.put(SessionEnding(kind="detached", why="detached"))
-
-
 def test_a_job_that_ends_leaves_its_last_picture() -> None:
     client = FakeClient()
     client.inbox.put(tui.snapshot())
@@ -165,13 +142,6 @@ def test_a_job_that_ends_leaves_its_last_picture() -> None:
     assert (view.why, view.regime, view.acting) == ("process 8091 ended", "overhead", False)
     assert watcher.source.ending == client.ending
     assert client.left.wait(PATIENCE_S)
-
-
-def test_a_job_that_is_killed_with_its_sidecar_is_gone() -> None:
-    client = FakeClient()
-    client.inbox.put(TargetGone("the session is over: the sidecar closed the connection"))
-    view = Watcher(client).start().until(lambda view: view.standing is ScreenStanding.ENDED)
-    assert "is over" in view.why
 
 
 def test_a_sidecar_that_is_gone_is_waited_for_and_joined_again() -> None:
@@ -209,19 +179,6 @@ def measure(client: Client) -> str:
 
 def revert(client: Client) -> str:
     return f"still on: {client.ask(UndoRemedy(7))}"
-
-
-def test_a_request_is_done_on_a_connection_of_its_own() -> None:
-    listener, hand = FakeClient(), FakeClient()
-    watcher = Watcher(listener, hand).start()
-    watcher.until(lambda view: view.why == "waiting for the interpreter")
-    told = watcher.live(listener)
-    watcher.source.request(revert, told.put)
-    assert told.get(timeout=PATIENCE_S) == "still on: the agent is busy"
-    assert hand.calls == [("undo", 7)]
-    assert hand.left.wait(PATIENCE_S)
-    assert listener.calls == []
-    watcher.end(listener)
 
 
 def test_a_request_that_is_refused_says_why_and_the_next_is_done() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autobrrr import quantities
-from autobrrr.records import RankLine, Reverted, Tuning
+from autobrrr.records import RankLine, Reverted
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.report import text_bars
 from autobrrr.report.page_text import ListChoice, page_rows
@@ -94,12 +92,6 @@ def test_the_slowest_rank_is_named_and_one_without_a_figure_is_not_counted() -> 
     assert plain(columns)[2:] == ""
 
 
-def test_longer_steps_alone_make_no_rank_the_slowest() -> None:
-    cells = [RankLine(rank=rank, pid=rank, step_ns=20 + rank, regime=None) for rank in range(300)]
-    assert "slowest" not in str(glance_pane.strip(cells[:2], 70))
-    assert plain(glance_pane.strip(cells, 70)[0]) == "300 ranks  median 170 ns"
-
-
 @pytest.mark.parametrize("count", [200, 3_000])
 def test_of_very_many_ranks_each_has_a_column_and_the_slowest_a_name(count: int) -> None:
     many = [RankLine(rank=rank, pid=rank, step_ns=20_000_000, regime=None) for rank in range(count - 1)]
@@ -159,32 +151,6 @@ def test_the_list_of_remedies_says_in_whole_words_what_changes_training(width: i
         line = next(plain(each) for each in rows if "batch.larger" in plain(each))
         assert line.endswith(" changes-training")
         assert max(width_of(each) for each in rows) <= width
-
-
-def test_the_line_above_a_mode_never_cuts_a_figure_from_its_unit() -> None:
-    for width in range(40, 90):
-        said = plain(job_header.brief(tui.judged(), width))
-        assert ("4.20 ms/step" in said) == ("4.20" in said)
-
-
-def test_the_verdict_names_the_late_rank_and_why_in_one_line() -> None:
-    said = [plain(line) for line in glance_pane.verdict(tui.ranks(), 56)]
-    assert said.count("rank 5 is slowest: it waits for data") == 1
-    found = tui.ranks().snapshot
-    none = msgspec.structs.replace(found.straggler, rank=None, pid=None, why="alike")
-    view = replace(tui.ranks(), snapshot=msgspec.structs.replace(found, straggler=none))
-    assert not any("slowest" in plain(line) for line in glance_pane.verdict(view, 56))
-
-
-def test_what_was_applied_after_a_tuning_is_not_called_proven() -> None:
-    tuned: Tuning = tui.tuned()
-    view = take(take(View(standing=ScreenStanding.LIVE), tui.snapshot(active=tuned.kept)), tuned)
-    assert "proven" in plain(glance_pane.gain(view, 90).rows[0])
-    other = take(view, tui.snapshot(active=["gc.threshold"]))
-    assert not any("proven" in plain(line) for line in glance_pane.gain(other, 90).rows)
-    assert not glance_pane.gain(other, 90).note
-    both = take(view, tui.snapshot(active=[*tuned.kept, "gc.threshold"]))
-    assert plain(glance_pane.gain(both, 90).rows[0]).endswith(f"proven with {', '.join(tuned.kept)}")
 
 
 def test_what_the_guard_has_reverted_since_is_not_called_proven() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Shares, Verdict
 from autobrrr_tui.sources.replay_source import RECORDING, ReplaySource, ViewReader, read
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import View
 from support.screens import tui
 
 VERDICT = Verdict(regime="overhead", confidence="high", reason="Python", shares=Shares(), evidence=[])
@@ -60,29 +60,6 @@ def test_a_log_makes_the_view_that_the_session_ended_with() -> None:
     assert "gc.freeze was lost: it was taken off" in said
 
 
-def test_the_switching_of_a_tuner_does_not_fill_the_log() -> None:
-    reader = ViewReader()
-    lines = [
-        line(1.0, "activity", {"text": "gc.freeze is on", "about": "switch"}),
-        line(2.0, "snapshot", tui.snapshot(state="tuning", activity="tuning")),
-        *(line(2.0, "activity", {"text": "optimizer.fused is on", "about": "switch"}) for _ in range(50)),
-        line(3.0, "activity", {"text": "optimizer.fused was lost: compiling"}),
-    ]
-    reader.feed(lines)
-    said = [each.text for each in reader.view.log]
-    assert said == ["gc.freeze is on", "optimizer.fused was lost: compiling"]
-
-
-def test_a_torn_line_costs_that_line_only() -> None:
-    lines = session()
-    lines[4] = lines[4][:40]
-    lines.insert(2, b"\xff\xfe garbage\n")
-    reader = ViewReader()
-    reader.feed(lines)
-    assert reader.view.tuned is not None
-    assert reader.ended
-
-
 @given(
     st.lists(st.one_of(st.binary(max_size=40), st.sampled_from(session())), max_size=12), st.integers(0, 400)
 )
@@ -92,21 +69,6 @@ def test_no_file_at_all_makes_it_raise(lines: list[bytes], cut: int) -> None:
     assert isinstance(reader.view, View)
 
 
-@given(
-    st.sampled_from(
-        ["snapshot", "details", "trial", "tuned", "history", "ranks", "recipe", "note", "ended", "x"]
-    ),
-    st.dictionaries(
-        st.sampled_from(["text", "ranks", "pid", "why", "trials", "median_ns"]),
-        st.integers() | st.text() | st.none(),
-    ),
-)
-def test_an_entry_of_another_version_is_left_out(kind: str, body: dict[str, object]) -> None:
-    reader = ViewReader()
-    reader.feed([line(0.0, kind, body)])
-    assert reader.view.snapshot is None
-
-
 def test_a_file_that_holds_no_session_says_so(tmp_path: Path) -> None:
     for name, content in (("a.jsonl", b"{}\n"), ("b.jsonl.gz", b"no gzip"), ("c.jsonl", b"")):
         (tmp_path / name).write_bytes(content)
@@ -114,13 +76,6 @@ def test_a_file_that_holds_no_session_says_so(tmp_path: Path) -> None:
             read(tmp_path / name)
     with pytest.raises(UsageError, match="can't be read"):
         read(tmp_path / "gone.jsonl")
-
-
-def test_the_end_of_a_session_is_shown_at_once(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
-    views = seen(ReplaySource(read(tmp_path / "a.jsonl"), title="a.jsonl"))
-    assert len(views) == 1
-    assert (views[0].standing, views[0].why) == (ScreenStanding.RECORDED, "a.jsonl, process 8091 ended")
 
 
 def test_a_played_session_waits_as_long_as_it_took_but_not_for_gaps(tmp_path: Path) -> None:

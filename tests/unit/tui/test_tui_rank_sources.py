@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import msgspec
 
@@ -84,14 +83,6 @@ def test_ranks_that_were_not_compared_are_once_a_screen_shows_them() -> None:
     tuned = Others(msgspec.structs.replace(rank_of(1, 8092), state="tuning"))
     tuned.looked(rank_of(0, 8091))
     assert tuned.compared == []  # a tuner compares steps of all ranks
-
-
-def test_a_screen_that_may_change_nothing_compares_nobody() -> None:
-    others = Others(rank_of(1, 8092))
-    others.siblings.look(replace(tui.judged(snapshot=rank_of(0, 8091)), readonly=True))
-    others.siblings._told = {8092: rank_of(1, 8092)}
-    assert not others.siblings._lack_comparison()
-    others.siblings.close()
 
 
 def test_a_job_of_one_rank_looks_for_no_others() -> None:

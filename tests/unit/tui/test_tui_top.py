@@ -93,12 +93,6 @@ def test_enter_goes_into_the_chosen_job_and_escape_comes_back() -> None:
     assert "training jobs on this machine" in text
 
 
-def test_a_job_that_can_not_be_entered_says_why_and_nothing_opens() -> None:
-    text, entered, deep = after("down", "down", "enter")
-    assert (entered, deep) == ([], 0)
-    assert "process 103 can't be attached to: stopped" in text
-
-
 def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_one() -> None:
     jobs = [
         msgspec.structs.replace(
@@ -133,14 +127,3 @@ def test_jobs_can_be_searched_and_sorted() -> None:
     assert " 101 " not in text
     _, entered, deep = after("slash", *"fit", "enter", "enter")
     assert (entered, deep) == ([102], 1)
-
-
-def test_ranks_of_one_job_stand_together() -> None:
-    jobs = [
-        tui.job_line(pid, script="a.py", rank=rank, job=job)
-        for pid, rank, job in ((11, 1, "x"), (12, None, None), (13, 0, "x"))
-    ]
-    text, _, _ = after(jobs=lambda: jobs)
-    order = [text.index(f" {pid} ") for pid in (13, 11)]
-    assert order == sorted(order)
-    assert text[order[0] : order[1]].count("a.py") == 1

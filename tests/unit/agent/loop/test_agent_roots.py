@@ -19,7 +19,6 @@ from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.recipe_startup import LAST_STEP, RecipeStartup
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.registry import Refused, Undo
-from support.agent import fail
 from support.agent.remedies import remedy
 
 COMPILE = torch.compile
@@ -96,22 +95,6 @@ def test_what_was_compiled_before_the_search_runs_in_one_graph_under_it(way: str
     assert dict(HOOKS) == {}
 
 
-def test_a_module_that_each_step_makes_anew_is_looked_through() -> None:
-    class Wrapper(Net):  # as solvers of differential equations make one around the field that they are given
-        def __init__(self, field: nn.Module) -> None:
-            super().__init__()
-            self.inner = field
-
-    job, field = Job(torch), Net()
-    search = search_for(job)
-    for _ in range(2):
-        assert job.roots == []
-        search.put_on(compiled=False)
-        Wrapper(field)(torch.ones(1, 2))
-        search.step_ended()
-    assert job.roots == [field]
-
-
 def test_code_whose_first_graph_is_being_traced_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
@@ -184,15 +167,6 @@ class Waits:
         raise Refused("no module has been called yet")
 
 
-def test_scouts_wait_for_a_module_however_long_none_is_called(scouts: FallbackMarks) -> None:
-    for _ in range(2 * root_modules.TRIES):
-        scouts.put_on_rest(compiled=False)
-    model = Net()
-    model(torch.ones(1, 2))
-    scouts.put_on_rest(compiled=False)
-    assert (len(scouts._watches), dict(HOOKS)) == (1, {})
-
-
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecipeStartup]:
     step = vars(torch.optim.Optimizer)["_optimizer_step_code"]
@@ -217,51 +191,6 @@ def test_a_recipe_looks_for_modules_in_one_step_of_training(plan: RecipeStartup)
     assert on == [0, 1] + [0] * LAST_STEP
     assert plan._job.roots == [model]
     assert torch.compile is COMPILE
-
-
-class Transformed(torch.utils.data.Dataset[torch.Tensor]):
-    """Samples that go through a module, as torchvision's transforms do."""
-
-    def __init__(self) -> None:
-        self.transform = nn.Flatten(0)
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        transformed: torch.Tensor = self.transform(torch.ones(1, 2))
-        return transformed
-
-
-def test_a_transform_that_is_a_module_is_no_root() -> None:
-    job, model = Job(torch), Net()
-    search = search_for(job)
-    for batch in torch.utils.data.DataLoader(Transformed(), batch_size=2):
-        model(batch)
-    search.step_ended()
-    assert job.roots == [model]
-
-
-def searched_steps(roots: RootModules, step: Callable[[], object], saw_forward: bool) -> None:
-    """Steps as the loop takes them: the search is put on, the step runs, a sample of it is checked."""
-    roots.begin(0)
-    for _ in range(4):
-        roots.put_on(compiled=False)
-        step()
-        roots.step_ended()
-        roots.check(0, saw_forward=saw_forward)
-
-
-def test_a_model_that_is_replaced_later_is_found_again() -> None:
-    job, models = Job(torch), [Net()]
-    roots = RootModules(job, fail)
-    searched_steps(roots, lambda: models[0](torch.ones(2)), saw_forward=True)
-    models[0] = Net()
-    roots.check(0, saw_forward=False)
-    roots.put_on(compiled=False)
-    models[0](torch.ones(2))
-    roots.step_ended()
-    assert job.roots == models
 
 
 def test_a_loop_of_bare_tensors_settles_and_its_steps_are_sampled(loop: TrainLoop) -> None:

@@ -13,7 +13,6 @@ from autobrrr.agent.live_torch.parameter_device import parameter_device
 from autobrrr.agent.loop.device_stamps import MOST_EVENTS, DeviceStamps
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.wire import ring_layout
-from autobrrr.agent.wire.ring_writer import StepRing
 from support.agent.agent import read_ring
 
 MS = 1_000_000
@@ -196,16 +195,6 @@ def test_an_error_of_the_device_ends_the_stamps_and_leaves_the_agent(job: Stampe
     assert not job.stamps.active
 
 
-def test_a_model_that_moves_to_a_device_while_it_trains_is_stamped_from_then_on(job: Stamped) -> None:
-    job.stamps.ask(1, 1, 0)
-    job.step(MS, plain=False)
-    job.stamps.device = job.device
-    job.step(MS, plain=False)
-    job.device.done_ns = 100 * MS
-    job.step(MS, plain=False)
-    assert job.written == {2: MS}
-
-
 class Optimizer:
     def __init__(self, *devices: str) -> None:
         self.param_groups = [{"params": [torch.empty(1, device=device)]} for device in devices]
@@ -282,14 +271,3 @@ def test_a_host_is_ahead_at_a_step_s_end_while_the_device_is_still_in_an_earlier
     job.step(5 * MS, plain=False)
     assert sorted(job.written) == [0, 1, 2, 3]
     assert job.ahead == {1}
-
-
-def test_a_flag_that_comes_with_the_device_s_time_is_added_to_the_record_s() -> None:
-    pages = StepRing(8)
-    pages.close_fd()
-    pages.write_tail((1, 2, 0, ring_layout.AWAITED, 5, ring_layout.PHASES, 3))
-    pages.write_device(3, 7, ring_layout.AHEAD)
-    (step,) = read_ring(bytes(pages.memory) + bytes(ring_layout.size_bytes()))[:1]
-    pages.release()
-    assert (step.device_ns, step.arm, step.seq) == (7, 5, 3)
-    assert step.flags == ring_layout.PHASES | ring_layout.AHEAD

@@ -2,9 +2,9 @@
 
 import pytest
 
-from autobrrr.agent.loop.step_pattern import SETTLING_STEPS, Pattern, StepPattern, Usual
+from autobrrr.agent.loop.step_pattern import SETTLING_STEPS, StepPattern, Usual
 
-A, B, C = 101, 202, 303
+A, B = 101, 202
 
 
 def closings(steps: StepPattern, fires: list[int]) -> list[bool]:
@@ -39,14 +39,6 @@ def test_a_step_that_began_under_another_rule_is_not_representative() -> None:
     assert not closed[-1]
 
 
-def test_what_comes_after_a_gap_is_not_joined_with_what_came_before_it() -> None:
-    steps = StepPattern()
-    closings(steps, [A, A, A, B] * 5)
-    steps.passed(30)  # went the short way, and the optimizer that closes steps fires no more
-    closings(steps, [A, A, A, A])
-    assert steps.pattern == Pattern(anchor=A, cycle=1)
-
-
 def test_an_optimizer_that_fires_now_and_then_is_no_step() -> None:
     steps = StepPattern()
     closings(steps, [A] * 20 + [B] + [A] * 50)
@@ -67,15 +59,6 @@ def test_a_new_optimizer_makes_it_learn_anew() -> None:
     closings(steps, [B] * 40)
     assert steps.anchor == B
     assert not steps.settling
-
-
-def test_an_anchor_that_stops_firing_is_given_up() -> None:
-    steps = StepPattern()
-    closings(steps, [A, B] * 6)
-    anchor = steps.pattern.anchor if steps.pattern else 0
-    other = A if anchor == B else B
-    closings(steps, [other] * 40)
-    assert steps.anchor == other
 
 
 @pytest.mark.parametrize("source", ["backward", "forward", "loader"])

@@ -54,12 +54,6 @@ def averages_by_hand(average, parameters):  # type: ignore[no-untyped-def]
         mean.mul_(0.99).add_(p, alpha=0.01)
 
 
-def searches_a_line(parameters, closure):  # type: ignore[no-untyped-def]
-    for _ in range(20):
-        closure()
-        parameters.mul_(0.5).add_(parameters.grad)
-
-
 def recurs(alpha, emissions, transitions):  # type: ignore[no-untyped-def]
     for t in range(1, emissions.shape[1]):
         alpha = (alpha.unsqueeze(2) + transitions).logsumexp(1) + emissions[:, t]
@@ -184,13 +178,6 @@ def test_what_stands_before_the_loop_or_behind_a_condition_is_no_site() -> None:
     places = [site["where"] for site in sites_on(standing_in(copies_and_waits, "to"), ())]
     assert places == [line(copies_and_waits, 3)]
     assert found(standing_in(copies_meanwhile, "to")) == {}
-
-
-def test_what_a_loop_that_updates_calls_is_no_part_of_its_updates() -> None:
-    updates = standing_in(searches_a_line, "add_")
-    called = Counter(dict.fromkeys(standing_in(searches_a_line, "closure"), 90))
-    sites = sites_on(called + updates, (), updates)
-    assert {"what": "updates", "where": line(searches_a_line, 1), "samples": 7} in sites
 
 
 @pytest.mark.parametrize("function", [updates_by_hand, averages_by_hand])

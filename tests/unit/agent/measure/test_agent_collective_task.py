@@ -101,27 +101,6 @@ def test_the_wait_for_gradients_is_that_of_its_own_step() -> None:
     assert job.parallel.rates == [1, 100]
 
 
-def test_a_step_that_does_not_count_takes_nothing_from_the_one_before_it() -> None:
-    job = Job(Parallel(), 2)
-    usual, other = ring_layout.PHASES, ring_layout.EVALUATION | ring_layout.PHASES
-    for flags in (usual, usual, usual, other):
-        job.step(flags=flags)
-    while job.step() is not None:
-        pass
-    assert job.waits["garbage_ns"] == [3, 5]
-    assert job.waits["exposed_ns"] == [300 * US, 500 * US]
-
-
-def test_a_step_in_which_nothing_is_reduced_is_left_out() -> None:
-    job = Job(Parallel(), 2)
-    for forwards in (1, 1, 1, 1, 0):
-        job.step(forwards=forwards)
-    while job.step() is not None:
-        pass
-    assert job.waits["garbage_ns"] == [3, 6]
-    assert job.waits["exposed_ns"] == [300 * US, 500 * US]  # the fifth of its backwards
-
-
 def test_backwards_after_which_gradients_are_exchanged_are_counted() -> None:
     job = Job(Parallel(), 2)
     while job.step() is not None:

@@ -21,7 +21,6 @@ from autobrrr.agent.measure.stack_sampler import (
     SWITCH_S,
     StackLook,
     foreign_folders,
-    look,
     look_at,
     looks_come_soon,
 )
@@ -41,21 +40,6 @@ def test_the_switch_interval_is_short_only_while_looking(interval: float) -> Non
     with looks_come_soon():
         assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
     assert sys.getswitchinterval() == interval
-
-
-def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
-    found = look(threading.get_ident(), ())
-    assert found is not None
-    assert found.place.where.startswith("stack_sampler.py:")
-    assert found.inner.co_name == "look"
-    assert any(
-        code.co_name == "test_a_look_finds_this_thread_and_no_thread_that_is_gone" for code, _ in found.path
-    )
-    gone = threading.Thread(target=lambda: None)
-    gone.start()
-    gone.join()
-    assert gone.ident is not None
-    assert look(gone.ident, ()) is None
 
 
 def sampled(ident: int | None = None, **more: Any) -> dict[str, object]:
@@ -81,17 +65,6 @@ def test_sampling_ends_with_the_link_that_waits_for_it() -> None:
         ours.close()
 
 
-@pytest.mark.parametrize(
-    ("file", "phase"),
-    [("_functorch/_aot_autograd/runtime_wrappers.py", "forward"), ("_functorch/vmap.py", "other")],
-)
-def test_compiled_code_is_forward_and_torch_func_is_not(file: str, phase: str) -> None:
-    names: dict[str, object] = {}
-    exec(compile("def wrapped(look):\n    return look()\n", f"/x/site-packages/torch/{file}", "exec"), names)
-    found: StackLook = names["wrapped"](lambda: look_at(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
-    assert found.place.phase == phase
-
-
 def test_code_that_torch_compile_wrote_is_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/x/cache")
     names: dict[str, object] = {}
@@ -101,17 +74,6 @@ def test_code_that_torch_compile_wrote_is_not_the_users(monkeypatch: pytest.Monk
     foreign = foreign_folders(ModuleType("torch"))
     found: StackLook = names[resumed](lambda: look_at(sys._getframe(1), foreign))  # type: ignore[operator]
     assert found.place.where == "train.py:2 train_step"
-
-
-def test_what_runs_below_a_backward_is_backward_compiled_or_not() -> None:
-    names: dict[str, object] = {}
-    for name, file in (("backward", "autograd/__init__.py"), ("wrapped", "_dynamo/eval_frame.py")):
-        source = f"def {name}(look):\n    return look()\n"
-        exec(compile(source, f"/x/site-packages/torch/{file}", "exec"), names)
-    found: StackLook = names["backward"](  # type: ignore[operator]
-        lambda: names["wrapped"](lambda: look_at(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
-    )
-    assert found.place.phase == "backward"
 
 
 def test_what_a_checkpoint_computes_again_is_told() -> None:

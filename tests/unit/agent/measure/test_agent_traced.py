@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.torch_types import Abstain
 from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
 from autobrrr.agent.measure import traced_steps
 from autobrrr.agent.measure.cpu_profiler import ProfiledStep
-from autobrrr.agent.measure.kernel_times import Floors, KernelTimes, TakenStep
+from autobrrr.agent.measure.kernel_times import KernelTimes, TakenStep
 from autobrrr.agent.measure.traced_steps import SHORT_STEPS, TraceTask
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.wire import ring_layout
@@ -75,17 +74,6 @@ def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
     assert "finish" in recorded
 
 
-@pytest.mark.parametrize("step_ns", [1_000_000, 700_000_000])
-def test_the_times_of_long_steps_are_told_before_one_is_recorded(
-    step_ns: int, task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every: False)
-    while task._kind != "recorded":
-        task.at_boundary(boundary(step_ns=step_ns))
-        torch.ones(4) + 1
-    assert [event["event"] for event in told] == (["tracing"] if step_ns > 50_000_000 else [])
-
-
 def test_a_step_whose_record_would_hold_training_up_is_not_recorded(
     task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,18 +83,6 @@ def test_a_step_whose_record_would_hold_training_up_is_not_recorded(
         torch.ones(4) + 1
     assert [event["event"] for event in told] == ["traced", "recorded"]
     assert "would pause training for about" in str(told[1])
-
-
-def test_a_step_of_very_many_operators_is_not_timed(task: TraceTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traced_steps, "CALL_NS", PAUSE_NS)
-    before = torch.autograd._get_sequence_nr()
-    weight = torch.ones(1, requires_grad=True)
-    assert (weight * 2 * 2).requires_grad
-    assert torch.autograd._get_sequence_nr() == before + 2
-    task._calls = before
-    with pytest.raises(Abstain, match=r"pause training for about 0\.6 s"):
-        task.at_boundary(boundary())
-    assert not profiling()
 
 
 @pytest.mark.parametrize(("paused_ms", "timed", "quiet"), [(200, 6, 0), (400, 3, 3)])
@@ -191,9 +167,3 @@ def test_operators_that_take_another_part_of_each_step_are_seen_and_of_the_same_
 
     assert results([10, 20, 30, 40, 50, 60]).steady
     assert not results([10, 160, 30, 320, 50, 480]).steady
-
-
-def test_a_call_that_was_interrupted_counts_twice_its_usual_time_and_a_slow_step_as_a_usual_one() -> None:
-    seen = ((1_000, 10_000), (1_000, 10_000), (90_000, 10_000), (1_000, 20_000))
-    taken = [TakenStep(ns=step_ns, timed=step(kernel_ns)) for kernel_ns, step_ns in seen]
-    assert KernelTimes(taken, Floors(usual_ns=100)).own_ns() == [[900], [900], [1_900], [450]]

@@ -69,13 +69,6 @@ def test_a_loop_of_the_users_own_has_no_one_site() -> None:
     assert not in_library(((LOOP, 4),), TRAINER, set(), FOREIGN)
 
 
-def test_the_users_code_below_a_framework_is_the_users() -> None:
-    site = {(LOOP, 0)}
-    assert not in_library(((HELPER, 0), (LOOP, 0)), HELPER, site, FOREIGN)
-    assert not in_library(((HELPER, 0), (LOOP, 0)), code_of("site-packages/nltk/bleu.py"), site, FOREIGN)
-    assert not in_library(((LOOP, 0),), code_of("json/decoder.py"), site, FOREIGN)
-
-
 @pytest.mark.parametrize(
     ("file", "gets_there"),
     [

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from autobrrr.agent.measure.collective_waits import CollectiveCalls
-from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, NAMES, PhaseClock
+from autobrrr.agent.phases.phase_clock import FORWARD, NAMES, PhaseClock
 from support.agent import fail
 
 
@@ -87,29 +87,3 @@ def test_the_wait_for_the_buffers_of_rank_0_is_timed_and_is_no_call_of_the_loop(
     assert list(found.by_phase_ns) == [NAMES[FORWARD]]
     with pytest.raises(TypeError):
         shares()
-
-
-def test_a_call_is_booked_on_the_phase_that_it_is_made_in(calls: CollectiveCalls, phases: PhaseClock) -> None:
-    phases.on = True
-    phases.begin(0)
-    phases.backward_enter(1)
-    ProcessGroup().allreduce([1])
-    inside = calls.take()
-    phases.backward_exit(2)
-    ProcessGroup().allreduce([1])
-    assert list(inside.by_phase_ns) == [NAMES[BACKWARD]]
-    assert list(calls.take().by_phase_ns) == ["other"]
-
-
-def test_an_error_of_a_collective_is_the_user_s_and_the_next_one_counts(calls: CollectiveCalls) -> None:
-    with pytest.raises(ValueError, match="no tensors"):
-        ProcessGroup().allreduce([])
-    ProcessGroup().allreduce([1])
-    assert calls.take().calls == 2
-
-
-def test_another_thread_is_not_counted(calls: CollectiveCalls) -> None:
-    thread = threading.Thread(target=lambda: ProcessGroup().allreduce([1]).wait())
-    thread.start()
-    thread.join()
-    assert calls.take().calls == 0

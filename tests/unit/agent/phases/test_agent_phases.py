@@ -57,13 +57,6 @@ def test_a_plain_step(clock: PhaseClock) -> None:
     assert clock.backwards == 1
 
 
-def test_loading_between_forward_and_backward_is_not_forward(clock: PhaseClock) -> None:
-    forward(clock, 0, 10)
-    load(clock, 10, 25)
-    backward(clock, 30, 40)
-    assert spent(clock, 40) == {"data_wait": 15, "forward": 15, "backward": 10}
-
-
 def test_modules_called_while_a_batch_is_loaded_are_loading(clock: PhaseClock) -> None:
     forward(clock, 0, 5, SECOND)
     clock.aside_enter(DATA_WAIT, 5)
@@ -99,36 +92,12 @@ def test_a_traced_step_keeps_when_its_phases_began_and_what_lay_between_two_netw
     assert spent(clock, 12) == {"other": 1, "forward": 9, "backward": 2}
 
 
-def test_what_comes_before_the_same_network_is_called_again_is_other_and_no_pause(clock: PhaseClock) -> None:
-    clock.traced = True
-    for at in (0, 5):
-        forward(clock, at, at + 1)
-    clock.backward_enter(6)
-    assert clock.pauses == [(6, 6)]
-
-
-def test_calls_without_gradients_end_with_the_call(clock: PhaseClock) -> None:
-    clock.root_enter(ROOT, 0, grad=False)
-    clock.root_exit(5, grad=False)
-    assert spent(clock, 20) == {"other": 15, "forward": 5}
-    assert clock.quiet_calls == 1
-
-
 def test_a_closure_that_runs_inside_the_update(clock: PhaseClock) -> None:
     clock.update_enter(0)  # a trainer calls forward and backward inside step
     zero(clock, 2, 4)
     forward(clock, 6, 10)
     backward(clock, 12, 20)
     assert spent(clock, 25) == {"other": 4, "forward": 6, "backward": 8, "optimizer": 2 + 5}
-
-
-def test_between_the_evaluations_of_lbfgs_the_optimizer_works(clock: PhaseClock) -> None:
-    clock.update_enter(0)
-    for at in (0, 30):
-        forward(clock, at, at + 5)
-        backward(clock, at + 5, at + 10)
-    assert spent(clock, 50) == {"forward": 10, "backward": 10, "optimizer": 30}
-    assert clock.backwards == 2
 
 
 def test_forward_computed_again_by_checkpointing_is_backward(clock: PhaseClock) -> None:

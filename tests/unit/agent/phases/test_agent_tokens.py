@@ -13,7 +13,6 @@ from autobrrr.agent.phases.batch_shapes import token_count
 from autobrrr.agent.phases.loader_watch import LoaderWatch, make_next
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.phases.phase_hooks import make_root
-from autobrrr.agent.phases.sampling_schedule import Bursts
 from support.agent import fail
 
 
@@ -75,13 +74,6 @@ class SimpleIterator:
     """Of a loader."""
 
 
-def test_without_tokens_none_are_known(clock: PhaseClock) -> None:
-    assert clock.tokens == -1
-    root(clock)(shaped(8, 64, dtype=torch.float32))
-    loads(clock, (shaped(8, 3, 4, 4, dtype=torch.float32), shaped(8)))
-    assert clock.tokens == -1
-
-
 def test_all_batches_of_an_accumulated_step_count(clock: PhaseClock) -> None:
     model = root(clock)
     for length in (64, 32, 16):
@@ -115,13 +107,3 @@ def test_an_evaluation_and_what_backward_computes_again_do_not_count(clock: Phas
     model(shaped(8, 64))
     clock.backward_exit(6)
     assert clock.tokens == 512
-
-
-def test_a_cadence_that_is_asked_for_again_goes_on_undisturbed() -> None:
-    bursts, step_ns = Bursts(), 1_000_000_000
-    sampled = []
-    for seq in range(12):
-        bursts.ask(4, 1, seq + 1)  # as whoever waits for the end of each step does
-        if bursts.wants(seq, step_ns):
-            sampled.append(seq)
-    assert sampled == [1, 5, 9]
