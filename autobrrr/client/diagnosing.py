@@ -43,7 +43,7 @@ STILL_S = 60.0  # without a single step, nothing more will be known
 EVERY_S = 0.25
 VERDICT_SHARE = 0.25  # of a tuning's budget: how long to wait for a verdict, which orders the trials
 VERDICT_S = 15.0
-BEFORE_MEASURING = ("attaching", "watching")  # states in which nothing but steps has been looked at
+BEFORE_MEASURING = ("watching",)  # states in which nothing but steps has been looked at
 BEFORE_TIMED = (*BEFORE_MEASURING, "tracing", "timing")  # states in which collectives are not timed yet
 FIRST_LINE_NS = 500_000_000  # no step is timed by then: the first line comes all the same
 
@@ -87,8 +87,8 @@ def diagnosed(
     find_target(pid)  # ours, or nothing of it is looked at
     session, began_cpu_ns = options.session, own_cpu_ns()
     patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep is not None)
-    for line in _beyond(options):
-        say(line)
+    if options.for_s is not None and options.for_s < FIRST_VERDICT_S:
+        say(f"a verdict takes about {FIRST_VERDICT_S:.0f} s; a shorter --for may name nothing")
     stage = say if doing is None else (lambda text: doing(text, options.for_s))
     peaks = _PeaksOfJob(
         pid,
@@ -131,22 +131,6 @@ def diagnosed(
     return msgspec.structs.replace(found, final=None, cost=msgspec.structs.replace(found.cost, cpu_ns=cpu_ns))
 
 
-def _beyond(options: DiagnosisOptions) -> list[str]:
-    """What the given time does not hold, to be said before it starts."""
-    if options.for_s is None:
-        return []
-    lines = []
-    if options.for_s < FIRST_VERDICT_S:
-        lines.append(f"a verdict takes about {FIRST_VERDICT_S:.0f} s; a shorter --for may name nothing")
-    if options.window:
-        lines.append(
-            f"a profiler window that is on at the end of --for is waited for, up to {WINDOW_S:.0f} s"
-        )
-    if options.sweep:
-        lines.append(f"the sweep of the {options.sweep} is dropped where --for ends before it")
-    return lines
-
-
 @dataclass(slots=True, kw_only=True)
 class Patience:
     """When to stop waiting for a better verdict.
@@ -159,7 +143,7 @@ class Patience:
     window: bool = False  # what was asked for is not there before a profiler window is
     sweep: bool = False  # ... or a sweep
     clock_s: Callable[[], float] = time.monotonic
-    came_s: float | None = field(init=False, default=None)  # the first snapshot of an attached job
+    came_s: float | None = field(init=False, default=None)  # the first snapshot
     began_s: float = field(init=False)
     moved_s: float = field(init=False)
     profiled_s: float | None = field(init=False, default=None)
@@ -177,7 +161,7 @@ class Patience:
         waits = snapshot.activity == AWAITS_TURN
         if waits or unmeasured:
             self.began_s = now_s  # its time has not begun
-        if waits or snapshot.state == "attaching" or self.came_s is None:
+        if waits or self.came_s is None:
             self.came_s = now_s
         missing = self.missing(snapshot)
         timed = snapshot.state not in BEFORE_TIMED or not (snapshot.job and snapshot.job.has_other_ranks)

@@ -21,8 +21,8 @@ from autobrrr.agent.wire.framing import BadFrame, Closed, receive, send
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, readable_lines
-from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
-from autobrrr.records.events import Event, SessionOver, Told, from_event
+from autobrrr.records import Diagnosis, Record, Trial, TuneProgress, Tuning
+from autobrrr.records.events import Told, from_entry
 from autobrrr.records.record_base import as_record
 from autobrrr.records.session_requests import (
     EndSession,
@@ -115,9 +115,7 @@ class Client:
             if left_s is not None and left_s <= 0:
                 return
             event = self._next_event(left_s)
-            if isinstance(event, SessionOver):
-                yield event.snapshot
-            elif event is not None:
+            if isinstance(event, Told):
                 yield event
 
     def unsubscribe(self) -> None:
@@ -153,7 +151,7 @@ class Client:
                 return event
             elif isinstance(event, TuneFailed):
                 raise error_from(msgspec.to_builtins(event))
-            elif isinstance(event, SessionOver):
+            elif isinstance(event, SessionEnding):
                 raise TargetGone(f"the session ended while tuning: {self._why()}")
 
     def detach(self, keep: bool = False) -> SessionEnding:
@@ -218,20 +216,18 @@ class Client:
             elif message["ok"] is False and message.get("id") in (number, None):
                 raise error_from(message.get("error"))
 
-    def _next_event(self, timeout_s: float | None) -> Event | None:
+    def _next_event(self, timeout_s: float | None) -> Record | None:
         """The next thing that came unasked; None where nothing came in time, or nothing that is known."""
-        while not self._events:
+        if not self._events:
             message = self._next_message(SILENT_S if timeout_s is None else timeout_s)
             if message is not None:
                 self._keep(message)
-            if message is not None or timeout_s is not None:
-                break
-            try:
+            elif timeout_s is None:
                 self.ask(Ping())
-            except AutobrrrError:
-                if not self._events:  # else what came meanwhile is told first
-                    raise
-        return _read(lambda: from_event(self._events.popleft())) if self._events else None
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        return _read(lambda: from_entry(str(event["event"]), event.get("body")))
 
     def _next_message(self, timeout_s: float | None) -> Fields | None:
         """The next frame of any kind; None where none begins in time."""
@@ -258,7 +254,7 @@ class Client:
                 raise error_from(message.get("error"))  # what was to come can't: nothing is to be waited for
             return
         if message["event"] == "ended":
-            self.ending = _typed(message.get("ending"), SessionEnding)
+            self.ending = _typed(message.get("body"), SessionEnding)
         self._events.append(message)
 
     def _gone(self) -> AutobrrrError:

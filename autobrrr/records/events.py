@@ -1,12 +1,10 @@
 """What is told by name: by a session to its clients, in its log and in a recording, and by an agent.
 
-One name, one record. On the wire an event is `{"event": NAME, FIELD: record}`, or the record's own fields
-beside the name; in a log or a recording the record is the body of an entry of that name.
+One name, one record. On the wire an event is `{"event": NAME, "body": record}`; in a log or a recording the
+record is the body of an entry of that name.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import msgspec
 
@@ -28,36 +26,22 @@ from autobrrr.records.verdict_records import Verdict
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory, TuneFailed
 
 Told = Diagnosis | Details | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed
+Event = Told | SessionEnding
 
-
-class SessionOver(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """The last that a client is sent."""
-
-    snapshot: Diagnosis
-    ending: SessionEnding | None = None
-
-
-Event = Told | SessionOver
-
-# Of an event: its record, and the field that holds it; None where the record's own fields are the event's.
-EVENTS: dict[str, tuple[type[Event], str | None]] = {
-    "snapshot": (Diagnosis, "snapshot"),
-    "activity": (ActivityLine, None),
-    "progress": (TuneProgress, "progress"),
-    "trial": (Trial, "trial"),
-    "tuned": (Tuning, "tuning"),
-    "tune_failed": (TuneFailed, "error"),
-    "ended": (SessionOver, None),
-}
-# Of a log or a recording; what else stands there (`attached`, what the agent measured) is for people.
+# What else stands in a log (`attached`, what the agent measured) is for people.
 ENTRIES: dict[str, type[Record]] = {
-    **{name: record for name, (record, _) in EVENTS.items()},
+    "snapshot": Diagnosis,
+    "activity": ActivityLine,
+    "progress": TuneProgress,
+    "trial": Trial,
+    "tuned": Tuning,
+    "tune_failed": TuneFailed,
+    "ended": SessionEnding,  # the last that a client is sent, after the last snapshot
     "details": Details,
     "note": ActivityLine,
     "verdict": Verdict,
     "history": StepHistory,
     "guard": Reverted,
-    "ended": SessionEnding,
 }
 # Of the agent: what it has measured, under the name of the event.
 MEASURED: dict[str, type[Record]] = {
@@ -72,35 +56,21 @@ MEASURED: dict[str, type[Record]] = {
     "census": Census,
     "cost": AgentCost,
 }
-_EVENT_OF = {record: name for name, (record, _) in EVENTS.items()}
 _ENTRY_OF = {record: name for name, record in reversed(ENTRIES.items())}  # the first name of two
+
+
+def entry_of(record: Record) -> str:
+    """The name under which a record is told, and a log holds it."""
+    return _ENTRY_OF[type(record)]
 
 
 def event_of(record: Event) -> dict[str, object]:
     """What is sent to clients."""
-    name = _EVENT_OF[type(record)]
-    field = EVENTS[name][1]
-    body = msgspec.to_builtins(record)
-    return {"event": name, **(body if field is None else {field: body})}
+    return {"event": entry_of(record), "body": msgspec.to_builtins(record)}
 
 
-def from_event(message: Mapping[str, object]) -> Event | None:
-    """What a client was sent; None for what this version does not know.
-
-    Raises:
-        msgspec.ValidationError: it is not what its name promises.
-    """
-    kind, field = EVENTS.get(str(message.get("event")), (None, None))
-    return None if kind is None else as_record(message if field is None else message.get(field), kind)
-
-
-def entry_of(record: Record) -> str:
-    """The name under which a log holds a record."""
-    return _ENTRY_OF[type(record)]
-
-
-def from_entry(kind: str, body: Mapping[str, object]) -> Record | None:
-    """What an entry of a log holds; None for what is not read again.
+def from_entry(kind: str, body: object) -> Record | None:
+    """What an event, or an entry of a log, holds; None for what is not read again, or not known.
 
     Raises:
         msgspec.ValidationError: it is not what its name promises.

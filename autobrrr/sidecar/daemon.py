@@ -22,14 +22,12 @@ from autobrrr import paths
 from autobrrr.attach import job_roles
 from autobrrr.attach.enter import enter
 from autobrrr.attach.ptrace import kept_tracer
-from autobrrr.errors import AutobrrrError
 from autobrrr.machine import control_groups
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.nvml import NvmlDevice
 from autobrrr.machine.processors import usable_cpus
 from autobrrr.machine.procfs import tid_outside
-from autobrrr.records import Attach
 from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.process.step_replayer import StepReplayer
 from autobrrr.sidecar.published import Figure, Publisher, published
@@ -57,7 +55,6 @@ class EventLoop:
     """Runs until the session has ended and everybody has been told. A fault in what it calls ends it.
 
     Args:
-        stopped: Whether the session is to end.
         publish: Called at every tick: tells other programs what is new.
     """
 
@@ -66,7 +63,6 @@ class EventLoop:
     service: Service
     agent: AgentLink | None
     loop: asyncio.AbstractEventLoop
-    stopped: Callable[[], bool]
     publish: Callable[[], object]
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -98,10 +94,6 @@ class EventLoop:
         loop.stop()
 
     def _tick(self) -> None:
-        if self.stopped() and self.session.state is not State.DETACHING:
-            self.session.detach(False, lambda ending: None)
-        if self.agent is not None and self.agent.lost:
-            self.session.link_lost(self.agent.why)
         try:
             self.session.tick()
         except Exception as error:  # noqa: BLE001 - clients must hear how it ended, whatever the figures were
@@ -168,9 +160,6 @@ def serve(
     """
     target = endpoint.target
     sweep(endpoint.folder)
-    caught: list[int] = []  # they end the session in order
-    for number in SIGNALS:
-        signal.signal(number, lambda number, frame: caught.append(number))
     device = HostDevice(target.pid, beside=partial(job_roles.ranks_beside, target.pid))
     log = SessionLog(log_path(target.pid, paths.state_dir(), time.time()))
     loop = asyncio.new_event_loop()
@@ -185,6 +174,8 @@ def serve(
         ranks_here=job_roles.size_of(target.pid).here,
         oom_kills=control_groups.oom_counter(target.pid),
     )
+    for number in SIGNALS:  # they end the session in order, once the job is entered
+        loop.add_signal_handler(number, session.detach)
     tuning = TuningThread(session, calls, tune, check)
     session.read_window = window_reader(calls)
     session.replay = replayer = StepReplayer(target.pid, calls)
@@ -206,23 +197,17 @@ def serve(
     )
     service = Service(session, tuning, log, time.monotonic_ns)
 
-    def on_wait(text: str) -> None:
-        if caught:
-            raise AutobrrrError("interrupted while attaching; nothing was changed")
-        wait(text)
-
     def figures() -> list[Figure]:
         return published(session.snapshot(), tuning.tuned)
 
     told = Publisher(options, lambda text: calls(partial(session.note, text)))
     service.metrics = told.url
-    agent = _enter(target.pid, options, session, device, on_wait, socket_folder=str(endpoint.folder))
+    agent = _enter(target.pid, options, session, device, wait, socket_folder=str(endpoint.folder))
     serving = EventLoop(
         endpoint=endpoint,
         session=session,
         service=service,
         agent=agent,
-        stopped=lambda: bool(caught),
         loop=loop,
         publish=lambda: told.look(time.monotonic_ns(), figures),
     )
@@ -252,7 +237,7 @@ def _enter(
 ) -> AgentLink | None:
     """Go into the target; None with `--outside`."""
     if options.outside:
-        session.entered_outside(Attach(method="outside", latency_ns=None, pause_ns=0))
+        session.entered_outside()
         return None
 
     entered = enter(pid, readonly=options.readonly, socket_folder=socket_folder, on_wait=on_wait)

@@ -1,8 +1,8 @@
 """How a session answers its clients (`records/session_requests`), and what they are sent unasked.
 
 In: requests as frames. Out: one answer each with the same id, or `{"ok": false, "error": {message, hint,
-exit_code}}`; to subscribers also `{"event": "snapshot" | "activity" | "trial" | "ended", ...}`. A client that
-sends nonsense, or does not read, loses its own connection and nothing else.
+exit_code}}`; to subscribers also events (`records/events`). A client that sends nonsense, or does not read,
+loses its own connection and nothing else.
 """
 
 from __future__ import annotations
@@ -19,28 +19,9 @@ from autobrrr.agent.wire.framing import BadFrame, Closed
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.readable import cleaned
 from autobrrr.records import Advice
-from autobrrr.records.events import Event, SessionOver, event_of
+from autobrrr.records import session_requests as asked
+from autobrrr.records.events import Event, event_of
 from autobrrr.records.record_base import as_record
-from autobrrr.records.session_requests import (
-    REQUESTS,
-    ApplyRemedies,
-    CompareSteps,
-    EndSession,
-    HoldRank,
-    Measure,
-    OwnSession,
-    Ping,
-    ReadLog,
-    Request,
-    ShowDetails,
-    SteerTuning,
-    Subscribe,
-    SwitchTogether,
-    TakeSnapshot,
-    TellCompared,
-    TuneRequest,
-    UndoRemedy,
-)
 from autobrrr.records.wire_answers import LogTail, RemedyOutcome, SessionFacts
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.session.session import Session
@@ -114,7 +95,7 @@ class Service:
         self._tuning.look()
         if self._unowned_until_ns is not None and now_ns > self._unowned_until_ns:
             self._unowned_until_ns = None
-            self._session.detach(False, lambda ending: None)
+            self._session.detach()
         snapshot: Fields | None = None
         for client in self.clients:
             due = client.every_ns is not None and now_ns - client.pushed_ns >= client.every_ns
@@ -136,7 +117,7 @@ class Service:
             if self._tuning.asked_by is client:
                 self._tuning.cancel()
         if done and not self._is_used():
-            self._session.detach(False, lambda ending: None)
+            self._session.detach()
         return done
 
     def _is_used(self, leaving: ClientConnection | None = None) -> bool:
@@ -152,17 +133,19 @@ class Service:
             client.send(event)
 
     def end(self) -> None:
-        """The session is over: a last snapshot for everybody, then goodbye."""
-        last = event_of(SessionOver(snapshot=self._session.snapshot(), ending=self._session.ending))
+        """The session is over: a last snapshot for everybody, then how it ended, and goodbye."""
+        last = [self._session.snapshot(), self._session.ending]
         for client in self.clients:
-            client.send(last)
+            for each in last:
+                if each is not None:
+                    client.send(event_of(each))
             client.leaving = True
 
     def _answer(self, client: ClientConnection, message: Fields) -> None:
         number = message.get("id")
         reply = Reply(client, number if isinstance(number, int) else None)
         try:
-            answer = self._do(as_record(message, REQUESTS), reply)
+            answer = self._do(as_record(message, asked.REQUESTS), reply)
             if answer is not LATER:
                 reply.done(answer)
         except msgspec.ValidationError as error:
@@ -173,13 +156,13 @@ class Service:
             traceback.print_exc()
             reply.fail(AutobrrrError(f"this can't be answered: {type(error).__name__}: {error}"))
 
-    def _do(self, request: Request[Any], reply: Reply) -> object:
+    def _do(self, request: asked.Request[Any], reply: Reply) -> object:
         """Do what is asked for; returns the answer."""
         session, course, client = self._session, self._session.course, reply.client
         if request.changes_job and session.state is State.TUNING:
             raise AutobrrrError("the job is being tuned", "wait for it, or cancel the tuning first")
         match request:
-            case Ping():
+            case asked.Ping():
                 options = session.findings.options
                 return SessionFacts(
                     pid=session.findings.pid,
@@ -188,55 +171,55 @@ class Service:
                     probing=options.probing,
                     metrics=self.metrics,
                 )
-            case TakeSnapshot():
+            case asked.TakeSnapshot():
                 return session.snapshot()
-            case ShowDetails():
+            case asked.ShowDetails():
                 return details(session, self._tuning)
-            case ReadLog(lines=lines):
+            case asked.ReadLog(lines=lines):
                 return LogTail(path=str(self._log.path), lines=tail(self._log.path, lines))
-            case Subscribe(every_ms=every_ms):
+            case asked.Subscribe(every_ms=every_ms):
                 client.every_ns = None if every_ms is None else max(FASTEST_NS, every_ms * 1_000_000)
-            case OwnSession(owned=owned):
+            case asked.OwnSession(owned=owned):
                 client.owner = owned
                 if not owned:
                     self._stays = self._stays or client
                 elif self._stays is client:  # nobody else's word is taken back
                     self._stays = False
                 self._unowned_until_ns = None
-            case EndSession(keep=keep, if_unused=if_unused):
+            case asked.EndSession(keep=keep, if_unused=if_unused):
                 if if_unused:
                     client.owner, client.every_ns = False, None
                 return None if if_unused and self._is_used(client) else self._detach(keep, reply)
-            case Measure(what="all", probing=probing):
+            case asked.Measure(what="all", probing=probing):
                 session.measure_again(probing)
-            case Measure(what="window"):
+            case asked.Measure(what="window"):
                 _granted("profiler window", session.busy)
                 course.open_window()
-            case Measure():
+            case asked.Measure():
                 _granted("sweep", session.refusal("sweep"))
                 course.sweep()
-            case HoldRank(held=held):
+            case asked.HoldRank(held=held):
                 course.hold() if held else course.go_on()
-            case CompareSteps(for_ns=for_ns):
+            case asked.CompareSteps(for_ns=for_ns):
                 _granted("comparison of ranks", session.compare(for_ns, reply.done))
                 return LATER
-            case TellCompared(found=found):
+            case asked.TellCompared(found=found):
                 session.take_comparison(found)
-            case ApplyRemedies(remedies=remedies, most_class=most_class):
+            case asked.ApplyRemedies(remedies=remedies, most_class=most_class):
                 client.owner = True
                 return self._apply(list(remedies), None if most_class is None else up_to(most_class), reply)
-            case UndoRemedy(token=token):
+            case asked.UndoRemedy(token=token):
                 session.active.undo(token, lambda done: reply.done(done.why))
                 return LATER
-            case SwitchTogether(log=log):
+            case asked.SwitchTogether(log=log):
                 return self._switch_together(log, reply)
-            case TuneRequest():
+            case asked.TuneRequest():
                 self._tuning.begin(client, request)
                 client.owner = True
                 self._stays = self._stays or self._tuning.asked_by is None
-            case SteerTuning(what="cancel"):
+            case asked.SteerTuning(what="cancel"):
                 self._tuning.cancel()
-            case SteerTuning(what=what):
+            case asked.SteerTuning(what=what):
                 self._tuning.hold(what == "pause")
         return None
 

@@ -23,7 +23,7 @@ MOST_LINES = 16
 MOST_ADVICE = 3
 MOST_ROWS = 5
 LATER = ("over time", "memory", "ranks")  # below the lines that have the step's time
-MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
+MEASURING = ("watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
 SHORT = {
     "data wait": "data",
     "host to device": "h2d",

@@ -32,7 +32,6 @@ AWAITS_TURN = "waiting until another rank of the job is measured"
 class State(Enum):
     """Where a session stands. The order is the usual one; JUDGED goes back to WATCHING on request."""
 
-    ATTACHING = "attaching"
     WATCHING = "watching"  # waits for the loop's anatomy and a few steps
     TRACING = "tracing"  # a few real steps under torch's CPU profiler
     TIMING = "timing"  # collectives of a few plain steps

@@ -6,7 +6,6 @@ judge; whoever listens gets every new record at once.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -38,7 +37,7 @@ from autobrrr.records.record_base import as_record
 from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.rank_turn import RankLock
-from autobrrr.sidecar.session.ring_reader import Records, RingReader
+from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.step_window import Buckets, StepWindow
 
 
@@ -75,9 +74,10 @@ class Calibrations:
 
 HOST_EVERY_NS = 500_000_000
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
+MOST_HELD = 128  # samples of the job's memory
 LATELY = 3  # samples of the host
 PLAIN_STEPS = 16  # beside profiled ones
-OTHERWISE = ("traced", "host", "held", "gpu")  # fields of `Measurements` that are given in another form
+OTHERWISE = ("traced", "gpu")  # fields of `Measurements` that are given in another form
 AS_MEASURED = {each.name for each in fields(Measurements)}.difference(OTHERWISE)
 SMALL = ("cost", "census", "frames", "probed")  # measurements that hardly grow the job's memory
 
@@ -93,14 +93,12 @@ class Collected:
         self.cores = cores
         self.cores_each = None if cores is None else max(1, cores // ranks_here)  # of each rank
         self.ring: RingReader | None = None  # before the agent is in, and once the ring is gone
-        self.listen: Callable[[Records], None] = lambda records: None  # gets all new records
-        self._read: list[Records] = []  # since the last look
         self._sampled_ns: int | None = None
         self.turn = RankLock()  # of the ranks of the job, to be measured
         self.window = StepWindow()
         self.history = Buckets()
         self.facts: JobFacts | None = None
-        self.attach: Attach | None = None
+        self.attach = Attach(method="outside", latency_ns=None, pause_ns=0)
         self.anatomy: Anatomy | None = None
         self.traced: TracedSteps | None = None
         self.tracing: TracedSteps | None = None  # what the first trace under way shows so far
@@ -115,8 +113,8 @@ class Collected:
         self.cost: AgentCost | None = None
         self.calibrations: Calibrations | None = None
         self.gpu: Poller | None = None
-        self.host: deque[HostSample] = deque(maxlen=128)
-        self.held: deque[tuple[int, int]] = deque(maxlen=128)
+        self.host: tuple[HostSample, ...] = ()
+        self.held: tuple[tuple[int, int], ...] = ()  # when, the job's resident bytes
         self.measured_ns = 0  # on the host samples' clock: when our measuring last grew the job's memory
         self.replaying = False  # a process of ours takes CPU time: what the host shows now is our doing
 
@@ -139,25 +137,20 @@ class Collected:
         """Another one is being measured: what makes its steps longer, this one waits for."""
         return self.several and self.turn.elsewhere(now_ns)
 
-    def read(self) -> None:
-        """Hand new steps to who listens, at little cost; all else takes them in at the next look.
+    def look(self, now_ns: int, device: HostDevice) -> None:
+        """Take in new steps, and a sample of the machine where it is time.
 
         Raises:
-            NoRing: nothing can be made of the ring any more.
+            NoRing: nothing can be made of the ring any more; it is not looked at again.
         """
-        if self.ring is not None and len(records := self.ring.read_new()):
-            self._read.append(records)
-            self.listen(records)
-
-    def take_in(self, now_ns: int, device: HostDevice) -> None:
-        """What has been read, and a sample of the machine where it is time."""
-        if self._read:
-            records, self._read = np.concatenate(self._read), []
+        ring, self.ring = self.ring, None
+        if ring is not None and len(records := ring.read_new()):
             if self.waits(now_ns):
                 self.window.pass_over(records)
             else:
                 self.window.add(records)
             self.history.add(records, self.window.clock)
+        self.ring = ring
         if self._sampled_ns is None or now_ns - self._sampled_ns >= HOST_EVERY_NS:
             self._sampled_ns = now_ns
             sample = device.sample()
@@ -233,7 +226,7 @@ class Collected:
     @property
     def free_cores(self) -> float | None:
         """What nobody had lately of the CPUs that the job may run on."""
-        looks = [(each.cpu_share, each.foreign_cores) for each in list(self.host)[-LATELY:]]
+        looks = [(each.cpu_share, each.foreign_cores) for each in self.host[-LATELY:]]
         had = [own + others for own, others in looks if own is not None and others is not None]
         return None if self.cores is None or not had else self.cores - float(np.median(had))
 
@@ -252,12 +245,9 @@ class Collected:
     def see_host(self, sample: HostSample) -> None:
         """Keep a sample for as long as the steps of its time count."""
         if sample.rss_bytes is not None:
-            self.held.append((sample.t_ns, sample.rss_bytes))
-        if self.replaying and self.host:
-            return
-        self.host.append(sample)
-        while self.host[0].t_ns < sample.t_ns - HOST_NS:
-            self.host.popleft()
+            self.held = (*self.held[1 - MOST_HELD :], (sample.t_ns, sample.rss_bytes))
+        if not self.replaying or not self.host:
+            self.host = (*(each for each in self.host if each.t_ns >= sample.t_ns - HOST_NS), sample)
 
     def measurements(self, elapsed_ns: int) -> Measurements:
         """What the judge reads."""
@@ -271,8 +261,6 @@ class Collected:
             ahead=self.window.ahead if self.is_asynchronous else NOT_SEEN,
             phases=self.window.phases,
             traced=self.traced or self.tracing,
-            host=tuple(self.host),
-            held=tuple(self.held),
             gpu=self.gpu.samples() if self.gpu is not None else (),
             allocator=None if self.census is None else self.census.allocator,
             settings=() if self.census is None else tuple(self.census.facts),

@@ -277,7 +277,7 @@ class MeasurementSequence:
         step_ns = max(1, round(window.median_ns or window.last_ns))
         least = TIMED_LONG_STEPS if step_ns > LONG_STEP_NS else TIMED_STEPS
         steps = max(least, min(MOST_COMPARED_STEPS, for_ns // step_ns))
-        yield from self._measured(WAITS, f"timing {steps} steps of all ranks", steps=steps)
+        yield from self._answered(WAITS, f"timing {steps} steps of all ranks", steps=steps)
         self._comparison = None
         self._enter(before, "going on")
         if self._findings.collectives is not None:
@@ -287,7 +287,12 @@ class MeasurementSequence:
         self.state, self._since_ns, self.activity = state, self._now_ns, activity
 
     def _measured(self, wanted: Measurement, activity: str, **asked: object) -> Course:
-        """Have the agent measure; wait for what it was asked for, as long as that may take."""
+        """Have the agent measure; go on once that is there, and this rank is free."""
+        yield from self._answered(wanted, activity, **asked)
+        yield from self._until_free()
+
+    def _answered(self, wanted: Measurement, activity: str, **asked: object) -> Course:
+        """Ask the agent; wait for what it was asked for, as long as that may take."""
         findings, this, field = self._findings, object(), wanted.field
         before = getattr(findings, field) if wanted.command else None
         self._awaited = this
@@ -328,12 +333,10 @@ class MeasurementSequence:
             if findings.fills_cpus:
                 self.rest_replay()
             yield from self._measured(TRACE, f"tracing {steps} steps", steps=steps, probe=probe)
-            yield from self._until_free()
             self._traced_median_ns = findings.window.median_ns
         if self._findings.several and findings.collectives is None:  # how long this rank waits for the others
             steps = TIMED_LONG_STEPS if findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
             yield from self._measured(WAITS, "timing collectives", steps=steps)
-            yield from self._until_free()
         yield from self._profile()
 
     def _profile(self) -> Course:
@@ -362,19 +365,16 @@ class MeasurementSequence:
                 findings.profile = _one_of_both(first, findings.profile)
         if findings.options.probing != "off":
             yield from self._measured(SLACK, "holding the host up in a few steps")
-            yield from self._until_free()
         self._stamp(STAMP_SOME)
 
     def _window(self, activity: str, steps: int, *, shapes: bool = False) -> Course:
-        yield from self._measured(WINDOW, activity, steps=steps, shapes=shapes, asked=self._window_asked)
-        yield from self._until_free()
+        return self._measured(WINDOW, activity, steps=steps, shapes=shapes, asked=self._window_asked)
 
     def _sample(self) -> Course:
         """First of all, while nothing of ours makes any line of the job dearer: every verdict names lines."""
         step_ns = self._findings.window.stats.mean or 0
         for_ms = max(FRAMES_MS, min(MOST_FRAMES_MS, FRAMES_STEPS * step_ns // 1_000_000))
-        yield from self._begin_sampling("sampling where the training thread stands", for_ms)
-        yield from self._until_free()
+        return self._begin_sampling("sampling where the training thread stands", for_ms)
 
     def _begin_sampling(self, activity: str, for_ms: int) -> Course:
         usual_ns = int(self._findings.window.median_ns or 0) or None
@@ -391,7 +391,6 @@ class MeasurementSequence:
             findings.probe = ShadowProbe(status="abstained", why=findings.traced.why)
         else:
             yield from self._measured(PROBE, "probing other batch sizes")  # a separate process replays it
-        yield from self._until_free()
 
     def _replay_on_device(self) -> Course:
         """Record a step and replay it on the job's own device, if the user allows what no card has proven."""
@@ -433,7 +432,6 @@ class MeasurementSequence:
                 if traced.status != "ok":
                     why_not = traced.why or "no step was recorded"
                     findings.sweep = _of_sizes(status="abstained", why=why_not)
-        yield from self._until_free()
 
     def _may_measure(self) -> bool:
         """Take the turn; false while another rank is being measured."""
@@ -489,7 +487,7 @@ class MeasurementSequence:
         return self._now_ns - self._since_ns >= due_ns
 
     def _delays(self) -> list[float | None]:
-        return [sample.run_delay_share for sample in list(self._findings.host)[-QUIET_LOOKS:]]
+        return [sample.run_delay_share for sample in self._findings.host[-QUIET_LOOKS:]]
 
     def _retrace(self) -> Course:
         self._retraces += 1

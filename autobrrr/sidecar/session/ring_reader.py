@@ -29,6 +29,7 @@ def representative(records: Records) -> Records:
 
 
 MOST_CAPACITY = 1 << 16
+MOST_IN_RUN = 64  # records that are looked at together
 
 
 class NoRing(CannotAttach):
@@ -85,27 +86,17 @@ class RingReader:
         """
         if self._fd < 0:
             return NO_RECORDS
-        first = self._next % self._capacity
-        (record,) = self._look(first, first + 1)
-        seq = int(record["seq"])
-        if int(record["end_ns"]) == 0 or seq < self._next:
-            return NO_RECORDS
-        if seq == self._next and int(record["device_ns"]) == ring_layout.AWAITED:
-            return NO_RECORDS
-        if seq > self._next:
+        if self._overtaken():
             self._catch_up()
-        batch = self._copy_run()
-        if not self._overtaken():
-            self._next += len(batch)
-            return batch
-        # Whatever the agent may have been overwriting while we copied is no further than one ring length
-        # behind the newest number seen now.
-        oldest_whole = max(self._newest() - self._capacity + 2, 0)
-        numbers = self._next + np.arange(len(batch), dtype=np.uint64)
-        whole: Records = batch[(batch["seq"] == numbers) & (numbers >= oldest_whole)]
-        self.lost += len(batch) - len(whole)
-        self._next += len(batch)
-        return whole
+        runs = [NO_RECORDS]
+        while len(run := self._copy_run()) and not self._overtaken():
+            runs.append(run)
+            self._next += len(run)
+        return np.concatenate(runs)
+
+    def again(self) -> RingReader:
+        """Another reader of the same ring, from its oldest record on; for another thread."""
+        return RingReader(self._fd)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -127,39 +118,25 @@ class RingReader:
     def _overtaken(self) -> bool:
         """Whether the slot before the next one was written anew: then the agent may be at the next one."""
         slot = (self._next - 1) % self._capacity
-        before = int(self._look(slot, slot + 1)["seq"][0])
-        return before != self._next - 1 if self._next else before == self._capacity - 1
-
-    def _newest(self) -> int:
-        return int(self._look(0, self._capacity)["seq"].max())
+        return int(self._look(slot, slot + 1)["seq"][0]) >= max(self._next, 1)
 
     def _catch_up(self) -> None:
         """Skip what was overwritten, and a margin that the agent will not overwrite meanwhile."""
-        oldest = max(self._next, self._newest() - self._capacity + 1 + self._capacity // 8)
+        newest = int(self._look(0, self._capacity)["seq"].max())
+        oldest = max(self._next, newest - self._capacity + 2 + self._capacity // 8)
         self.lost += oldest - self._next
         self._next = oldest
 
     def _copy_run(self) -> Records:
-        """All records from the next one on that follow each other without a gap.
+        """The next records that follow each other without a gap, at most so many as one run has.
 
         The agent writes a record's sequence number last. So it is read first, as in a seqlock: what is copied
         after that was written before.
         """
         first = self._next % self._capacity
-        parts = []
-        expected = self._next
-        for begin, end in ((first, self._capacity), (0, first)):
-            at = begin
-            while at < end:
-                upto = min(end, at + 512)
-                seen = self._look(at, upto)
-                numbers = expected + np.arange(upto - at, dtype=np.uint64)
-                known = seen["device_ns"] != ring_layout.AWAITED
-                fits = (seen["seq"] == numbers) & (seen["end_ns"] != 0) & known
-                count = len(fits) if fits.all() else int(fits.argmin())
-                parts.append(self._look(at, at + count))
-                expected += count
-                if count < upto - at:
-                    return np.concatenate(parts)
-                at = upto
-        return np.concatenate(parts)
+        seen = self._look(first, min(first + MOST_IN_RUN, self._capacity))
+        numbers = self._next + np.arange(len(seen), dtype=np.uint64)
+        known = seen["device_ns"] != ring_layout.AWAITED
+        fits = (seen["seq"] == numbers) & (seen["end_ns"] != 0) & known
+        count = len(fits) if fits.all() else int(fits.argmin())
+        return self._look(first, first + count) if count else NO_RECORDS

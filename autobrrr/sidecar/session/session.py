@@ -100,7 +100,7 @@ class Session:
         self._sees_each_step = False  # what it holds, while the tuner compares
         self._stamping: Mapping[str, int] | None = None  # as the agent was last asked to
         self.course = MeasurementSequence(self.findings, clock_ns)
-        self._state: State | None = State.ATTACHING  # None: where the course stands
+        self._state: State | None = None  # as the course
         self._agent: AgentLink | None = None
         self._device, self._journal, self._alive = device, journal, alive
         self._clock_ns, self.own_cpu_ns = clock_ns, own_cpu_ns
@@ -112,7 +112,7 @@ class Session:
         self._link_lost_why = LINK_LOST
         self._odd_events: set[str] = set()
         self._stale = False  # a fact has come in that was not judged yet
-        self._activity = "attaching"
+        self._activity = ""  # of a state of its own
         self.compared: RanksCompared | None = None  # the ranks of the job, as it is now
         self._changed_since = False  # its steps were compared last
         self._on_detached: list[OnDetached] = []
@@ -151,14 +151,11 @@ class Session:
         self.findings.attach = attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
         self.course.begin(agent)
-        self._state = None
         agent.command("facts", self._took_facts)
 
-    def entered_outside(self, attach: Attach) -> None:
+    def entered_outside(self) -> None:
         """No agent: only what the machine shows."""
-        self.findings.attach = attach
-        self._journal.write("attached", {"attach": attach})
-        self._state = None
+        self._journal.write("attached", {"attach": self.findings.attach})
         self.course.state, self.course.activity = State.JUDGED, "watching from outside"
 
     def tick(self) -> None:
@@ -181,10 +178,7 @@ class Session:
             before = self.course.state
             self.course.step(self.judgement.verdict)
             self._stale = self._stale or self.course.state is not before
-        due = self._stale or now_ns >= self._judge_at_ns
-        if due and self._state is None and not self._verdict_stands:
-            self._judge(now_ns)
-        self._judge_if_stepped(now_ns)
+        self._judge_if_due(now_ns)
         self._journal.look(now_ns - self._began_ns, self.state, self.snapshot, self.findings)
 
     def on_event(self, event: Heard) -> None:
@@ -256,13 +250,7 @@ class Session:
     def fail(self, error: Exception) -> None:
         """Nothing can be made of what was measured: the session ends, and what it was is said."""
         why = f"the session failed: {type(error).__name__}: {readable(str(error))}"
-        try:
-            self._end(SessionEnding(kind="failed", why=why))
-        except Exception:  # noqa: BLE001 - its last look may fail for the same reason
-            traceback.print_exc()
-        waiting, self._on_detached = self._on_detached, []
-        for on_done in waiting:
-            on_done(SessionEnding(kind="failed", why=why))
+        self._end(SessionEnding(kind="failed", why=why))
 
     # What clients request
 
@@ -339,7 +327,7 @@ class Session:
                 self._agent.command("watch", lambda reply: None, as_usual=True)
             self.course.go_on()
 
-    def detach(self, keep: bool, on_done: OnDetached) -> None:
+    def detach(self, keep: bool = False, on_done: OnDetached = lambda ending: None) -> None:
         """Take everything off, then end; `keep` leaves the remedies on."""
         if self.ending is not None:
             on_done(self.ending)
@@ -363,7 +351,7 @@ class Session:
     def steps(self) -> int | None:
         """Steps since attach; None where no step can be seen."""
         ring = self.findings.ring
-        return None if ring is None else 0 if self._judged_steps == "none" else ring.steps
+        return None if ring is None else ring.steps
 
     def snapshot(self) -> Diagnosis:
         """The session at this moment."""
@@ -432,10 +420,13 @@ class Session:
     def _end(self, ending: SessionEnding) -> None:
         if self.ending is not None:
             return
-        self._look(self._clock_ns())
+        try:
+            self._look(self._clock_ns())
+        except Exception:  # noqa: BLE001 - it may end because looks fail
+            traceback.print_exc()
         if self.ending is not None:  # the last look ended it
             return
-        self._judge_if_stepped(self._clock_ns())
+        self._judge_if_due(self._clock_ns())
         if not self._keeps and "the agent" not in ending.left:
             self.active.only((*ending.left, *ending.stays))
         on = tuple(self.active.names)
@@ -455,7 +446,7 @@ class Session:
         """Why the job can't be asked for what does something to it, by this name; None where it can."""
         if do == "undo":
             return LINK_LOST if self._state is State.ENDED else None
-        if self._state in (State.ATTACHING, State.DETACHING, State.ENDED):
+        if self._state in (State.DETACHING, State.ENDED):
             return f"the session is {self.state.value}"
         if self.findings.options.outside:
             return "the session watches from outside only"
@@ -465,19 +456,11 @@ class Session:
         self.note(text, "switch")
         self._look_at_changed_job()
 
-    def read_steps(self) -> None:
-        """Hand new steps to who listens; all else takes them in at the next tick."""
-        if self._state is State.ENDED:
-            return
-        try:
-            self.findings.read()
-        except NoRing as error:
-            self.findings.ring = None
-            self._end(SessionEnding(kind="removed", why=error.message))
-
     def _look(self, now_ns: int) -> None:
-        self.read_steps()
-        self.findings.take_in(now_ns, self._device)
+        try:
+            self.findings.look(now_ns, self._device)
+        except NoRing as error:
+            self._end(SessionEnding(kind="removed", why=error.message))
         self.findings.follow_window()
 
     def _judge(self, now_ns: int) -> None:
@@ -497,9 +480,10 @@ class Session:
             self._journal.write("verdict", verdict)
             self.say(ActivityLine(text=verdict_line(verdict)))
 
-    def _judge_if_stepped(self, now_ns: int) -> None:
-        """In any state: no snapshot says that there are no steps beside figures of some."""
-        if self.findings.window.standing != self._judged_steps and not self._verdict_stands:
+    def _judge_if_due(self, now_ns: int) -> None:
+        due = self._state is None and (self._stale or now_ns >= self._judge_at_ns)
+        # In any state: no snapshot says that there are no steps beside figures of some.
+        if (due or self.findings.window.standing != self._judged_steps) and not self._verdict_stands:
             self._judge(now_ns)
 
     @property

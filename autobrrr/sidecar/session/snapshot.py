@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def snapshot(session: Session) -> Diagnosis:
     """The session at this moment."""
     measured, judgement = session.findings.measurements(session.elapsed_ns), session.judgement
-    attach = session.findings.attach or Attach(method="outside", latency_ns=None, pause_ns=None)
+    attach = session.findings.attach
     active, steps, compared = session.remedies_on, session.steps, session.compared
     stats = step_stats(measured.step_ns)
     verdict = msgspec.structs.asdict(judgement.verdict)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TypeVar
 
 import numpy as np
 
@@ -26,14 +25,13 @@ from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, highest
 from autobrrr.records.wire_answers import ActiveRemedy, RemedyOutcome
 from autobrrr.sidecar.process.cache_filler import CacheFiller
 from autobrrr.sidecar.process.step_replayer import Call
-from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
+from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import allowed_classes, allows_unproven
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, durations_ns
 from autobrrr.tuner.tuning_budget import TuneSettings
 
-T = TypeVar("T")
 Tell = Callable[[TuneProgress | Trial], None]
 
 KEPT_STEPS = 1 << 16
@@ -42,7 +40,6 @@ SWITCH_STEPS = 5
 EVALUATION_S = 300.0  # unless the user stops: no step ends while the job evaluates
 STALL_PATIENCE = 8.0  # times the usual price of switching on
 LEAST_FREE_CORES = 0.3  # for a process that compiles: of less, it takes most from training, and does not end
-LOOP_S = 10.0  # the event loop answers at once, unless the machine is starved
 LOOK_S = 0.1  # between looks whether the session is still there
 SOONEST_NS = 4_000_000  # between looks at the ring while a block runs
 LATEST_NS = 500_000_000
@@ -50,18 +47,21 @@ SECOND_NS = 1_000_000_000
 
 
 class StepTape:
-    """The latest steps. Belongs to the event loop's thread."""
+    """The latest steps of a ring. Belongs to the tuner's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, ring: RingReader) -> None:
+        self._ring = ring
         self._parts: list[Records] = []
         self._count = 0
 
-    def add(self, records: Records) -> None:
-        """Take in what the ring gave; at least one step."""
-        self._parts.append(records)
-        self._count += len(records)
-        while self._count - len(self._parts[0]) >= KEPT_STEPS:
+    def read(self) -> int:
+        """Take in what is new; the number of the next step."""
+        if len(records := self._ring.read_new()):
+            self._parts.append(records)
+            self._count += len(records)
+        while self._parts and self._count - len(self._parts[0]) >= KEPT_STEPS:
             self._count -= len(self._parts.pop(0))
+        return self._ring.steps
 
     def typical_ns(self) -> float:
         """Median of the steps that came last; no end in sight where there are none."""
@@ -73,17 +73,20 @@ class StepTape:
         joined = np.concatenate([NO_RECORDS, *list(recent)[::-1]])
         return joined[joined["seq"] >= first_seq]
 
+    def close(self) -> None:
+        self._ring.close()
+
 
 class LiveBench:
     """One job under test; see `tuner.bench.Bench`."""
 
     def __init__(self, session: Session, call: Call) -> None:
-        facts = session.findings.facts
-        if facts is None:
+        facts, ring = session.findings.facts, session.findings.ring
+        if facts is None or ring is None:
             raise TargetGone("nothing is attached to the job")
         self.facts: JobFacts = facts
         self._session, self._call = session, call
-        self._tape = StepTape()
+        self._tape = StepTape(ring.again())
         self._cancelled = threading.Event()
         self._running = threading.Event()
         self._running.set()
@@ -92,7 +95,6 @@ class LiveBench:
         self._undoing: dict[int, Future[RemedyOutcome]] = {}  # by token: sent, and not answered yet
         self._peaks: dict[str, MemoryPeaks] = {}  # by remedy
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
-        session.findings.listen = self._tape.add
 
     @property
     def clock(self) -> StepClock:
@@ -119,7 +121,7 @@ class LiveBench:
         return applied
 
     def prepare(self, remedy: str, options: Mapping[str, object]) -> CacheFiller:
-        pid, free = self._session.findings.pid, self._ask(lambda: self._session.findings.free_cores)
+        pid, free = self._session.findings.pid, self._session.findings.free_cores
         if free is not None and free < LEAST_FREE_CORES:
             return CacheFiller(pid, "no CPU is free")
         try:
@@ -132,7 +134,7 @@ class LiveBench:
             self.steps(seq, REGISTRY[remedy].warm_up_steps, int(SWITCH_S * SECOND_NS))
         finally:
             self.undo(token)
-        return CacheFiller(pid, self._ask(self._session.take_graphs))
+        return CacheFiller(pid, self._session.take_graphs())
 
     def undo(self, token: int) -> int:
         if token in self.lost():
@@ -164,23 +166,16 @@ class LiveBench:
         return dict(self._session.active.lost)
 
     def next_seq(self) -> int:
-        def look() -> int:
-            self._session.read_steps()
-            ring = self._session.findings.ring
-            return ring.steps if ring is not None else 0
-
-        return self._ask(look)
+        self._check()
+        return self._tape.read()
 
     def steps(self, first_seq: int, count: int, timeout_ns: int) -> Records:
         """Looks at the ring when the last of the steps should have ended, not at the loop's next tick."""
         deadline_ns = time.monotonic_ns() + timeout_ns
 
-        def look() -> tuple[Records, float]:
-            self._session.read_steps()
-            return self._tape.since(first_seq), self._tape.typical_ns()
-
         while True:
-            found, typical_ns = self._ask(look)
+            self.next_seq()
+            found, typical_ns = self._tape.since(first_seq), self._tape.typical_ns()
             missing, left_ns = count - len(found), deadline_ns - time.monotonic_ns()
             if missing <= 0 or left_ns <= 0 or self.cancelled():
                 return found
@@ -212,7 +207,7 @@ class LiveBench:
             self._running.set()
 
     def crowd(self, last_ns: int) -> str | None:
-        return self._ask(lambda: crowd_words(list(self._session.findings.host), last_ns))
+        return crowd_words(self._session.findings.host, last_ns)
 
     def rest_while_paused(self) -> None:
         """On the tuner's thread, between pairs: wait for `resume`, `cancel` or the session's end."""
@@ -223,40 +218,12 @@ class LiveBench:
         self._rests_since_ns = 0
 
     def close(self) -> None:
-        """On the event loop's thread: no more steps are needed."""
-        self._session.findings.listen = lambda records: None
+        """No more steps are needed."""
+        self._tape.close()
 
     def _check(self) -> None:
         if self._session.ending is not None:
             raise TargetGone(f"the session ended: {self._session.ending.why}")
-
-    def _ask(self, question: Callable[[], T]) -> T:
-        """Let the event loop's thread answer."""
-        answer: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                answer.set_result(question())
-            except Exception as error:  # noqa: BLE001 - it is raised in the thread that asked
-                answer.set_exception(error)
-
-        self._check()
-        self._call(run)
-        try:
-            return self._wait(answer, LOOP_S)
-        except FutureTimeout:
-            raise RemedyLost("the sidecar did not answer in time") from None
-
-    def _wait(self, answer: Future[T], timeout_s: float) -> T:
-        """The answer; gives up at once when the session ends, for then none will come."""
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            try:
-                return answer.result(min(LOOK_S, max(0.0, deadline_s - time.monotonic())))
-            except FutureTimeout:
-                self._check()
-                if time.monotonic() >= deadline_s:
-                    raise
 
     def _switched_on(
         self, remedy: str, options: Mapping[str, object], *, prepare: bool = False
@@ -278,22 +245,23 @@ class LiveBench:
         except FutureTimeout:
             if answer.cancel():
                 raise RemedyLost("no step boundary came in time; the command was taken back") from None
-            done = answer.result(LOOP_S)
+            done = answer.result()  # it came just now
         if done.why is not None or done.token is None:
             self._check()
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
         return done.token, done.seq if done.seq is not None else self.next_seq()
 
     def _wait_for_boundary(self, answer: Future[RemedyOutcome]) -> RemedyOutcome:
-        """The answer. A job that evaluates for long is waited for."""
+        """The answer. A job that evaluates for long is waited for; a session that ends gives none."""
         began_s = time.monotonic()
         while True:
-            steps_s = SWITCH_STEPS * self._session.findings.window.longest_ns / SECOND_NS
-            stall_s = self._stands_until_s - time.monotonic()
             try:
-                return self._wait(answer, max(SWITCH_S, min(steps_s, EVALUATION_S), stall_s))
+                return answer.result(LOOK_S)
             except FutureTimeout:
-                if time.monotonic() - began_s > self._patience_s:
+                self._check()
+                steps_s = SWITCH_STEPS * self._session.findings.window.longest_ns / SECOND_NS
+                enough_s = max(SWITCH_S, min(steps_s, EVALUATION_S), self._patience_s)
+                if time.monotonic() > max(began_s + enough_s, self._stands_until_s):
                     raise
 
 

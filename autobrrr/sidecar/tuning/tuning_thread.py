@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -56,33 +56,24 @@ class PostTuningWatch:
     pause_ns: int = FIRST_NS
     loss_was_finite: bool = True
 
-    def due(self, now_ns: int) -> bool:
-        """Whether it is time to look again."""
-        return now_ns - self.since_ns >= self.pause_ns
-
-    def suspects(self, step_ns: Durations) -> bool:
-        """True where more than half of the gain has gone."""
-        if len(step_ns) < FEWEST_STEPS:
+    def suspects(self, step_ns: Durations, now_ns: int) -> bool:
+        """True where it is time to look, and more than half of the gain has gone."""
+        if now_ns - self.since_ns < self.pause_ns or len(step_ns) < FEWEST_STEPS:
             return False
         return float(np.median(step_ns[-RECENT_STEPS:])) > math.sqrt(self.baseline_ns * self.best_ns)
 
-    def looked(self, undid: Sequence[Reverted], step_ns: Durations, now_ns: int) -> PostTuningWatch:
-        """The watch that goes on after a comparison.
+    def looked(self, undid: Sequence[Reverted], step_ns: Durations, now_ns: int) -> None:
+        """Go on after a comparison.
 
         What still pays in a job that became slower by itself is measured against its new pace; of what is
         left when something went off no figure is known, and the loss alone is watched.
         """
         if undid:
-            return replace(self, pause_ns=NEVER_NS)
-        now = float(np.median(step_ns[-RECENT_STEPS:])) if len(step_ns) else self.best_ns
-        slower = now / self.best_ns
-        return PostTuningWatch(
-            baseline_ns=self.baseline_ns * slower,
-            best_ns=self.best_ns * slower,
-            since_ns=now_ns,
-            pause_ns=min(LONGEST_NS, int(PATIENCE * self.pause_ns)),
-            loss_was_finite=self.loss_was_finite,
-        )
+            self.pause_ns = NEVER_NS
+            return
+        slower = float(np.median(step_ns[-RECENT_STEPS:])) / self.best_ns if len(step_ns) else 1.0
+        self.baseline_ns, self.best_ns = self.baseline_ns * slower, self.best_ns * slower
+        self.since_ns, self.pause_ns = now_ns, min(LONGEST_NS, int(PATIENCE * self.pause_ns))
 
 
 def watch_over(result: Tuning, now_ns: int, *, loss_lost: bool) -> PostTuningWatch | None:
@@ -196,7 +187,7 @@ class TuningThread:
         if watchman.loss_was_finite and window.loss_lost:
             self._undo_for_loss()
             return
-        if not watchman.due(self._clock_ns()) or not watchman.suspects(window.step_ns):
+        if not watchman.suspects(window.step_ns, self._clock_ns()):
             return
         if self._session.begin_tuning() is not None:
             return
@@ -254,7 +245,7 @@ class TuningThread:
 
     def _looked(self, watchman: PostTuningWatch, undid: list[Reverted]) -> None:
         if self._session.state not in (State.DETACHING, State.ENDED):  # then all goes off, for no fault
-            self._watchman = watchman.looked(undid, self._session.findings.window.step_ns, self._clock_ns())
+            watchman.looked(undid, self._session.findings.window.step_ns, self._clock_ns())
             self._tell(undid)
 
     def join(self, timeout_s: float) -> None:

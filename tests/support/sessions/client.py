@@ -49,8 +49,15 @@ class Session:
         self.link.sendall(encode(message))
         return self
 
-    def snapshot(self, name: str = "snapshot", **more: object) -> Session:
-        return self.say({"event": name, "snapshot": msgspec.to_builtins(OVERHEAD), **more})
+    def tell(self, event: str, body: object) -> Session:
+        return self.say({"event": event, "body": msgspec.to_builtins(body)})
+
+    def snapshot(self) -> Session:
+        return self.tell("snapshot", OVERHEAD)
+
+    def end(self, kind: str, why: str) -> Session:
+        """The last snapshot, and the ending."""
+        return self.snapshot().tell("ended", {"kind": kind, "why": why, "decided": True})
 
     def asked(self) -> dict[str, object]:
         return receive(self.link)

@@ -29,8 +29,8 @@ def test_it_knows_whose_session_it_joined(session: Session) -> None:
 
 
 def test_snapshots_come_until_the_session_ends(session: Session) -> None:
-    session.answer().snapshot().say({"event": "activity", "text": "tracing"}).snapshot()
-    session.snapshot("ended", ending={"kind": "job ended", "why": "process 42 ended", "decided": True})
+    session.answer().snapshot().tell("activity", {"text": "tracing"}).snapshot()
+    session.end("job ended", "process 42 ended")
     said: list[str] = []
     client = Client(session.theirs)
     found = list(client.snapshots(on_activity=said.append))
@@ -43,7 +43,7 @@ def test_snapshots_come_until_the_session_ends(session: Session) -> None:
 def test_what_came_while_waiting_for_an_answer_is_not_lost(session: Session) -> None:
     session.answer()
     session.snapshot().answer(OVERHEAD)
-    session.snapshot("ended", ending={"kind": "detached", "why": "detached"})
+    session.end("detached", "detached")
     client = Client(session.theirs)
     snapshots = client.snapshots()
     first = next(snapshots)
@@ -114,9 +114,7 @@ def test_remedies_are_applied_with_their_outcomes(session: Session) -> None:
 
 def test_a_tuning_reports_as_it_goes_and_returns_its_result(session: Session) -> None:
     progress = TuneProgress(stage="trial", text="trying optimizer.fused")
-    session.answer().snapshot().say({"event": "progress", "progress": msgspec.to_builtins(progress)})
-    session.say({"event": "trial", "trial": msgspec.to_builtins(TRIAL)})
-    session.say({"event": "tuned", "tuning": msgspec.to_builtins(RESULT)})
+    session.answer().snapshot().tell("progress", progress).tell("trial", TRIAL).tell("tuned", RESULT)
     seen: list[TuneProgress | Trial] = []
     client = Client(session.theirs)
     assert client.tune(TuneRequest(for_s=60), on_progress=seen.append, on_trial=seen.append) == RESULT
@@ -127,16 +125,14 @@ def test_a_tuning_reports_as_it_goes_and_returns_its_result(session: Session) ->
 
 
 def test_a_tuning_that_fails_says_why(session: Session) -> None:
-    session.answer().say(
-        {"event": "tune_failed", "error": {"message": "no step ends", "hint": "", "exit_code": 1}}
-    )
+    session.answer().tell("tune_failed", {"message": "no step ends", "hint": "", "exit_code": 1})
     client = Client(session.theirs)
     with pytest.raises(AutobrrrError, match="no step ends"):
         client.tune(TuneRequest())
 
 
 def test_a_job_that_ends_under_the_tuner_is_gone(session: Session) -> None:
-    session.answer().snapshot("ended", ending={"kind": "job ended", "why": "process 42 ended"})
+    session.answer().end("job ended", "process 42 ended")
     client = Client(session.theirs)
     with pytest.raises(TargetGone, match="process 42 ended"):
         client.tune(TuneRequest())
@@ -144,7 +140,7 @@ def test_a_job_that_ends_under_the_tuner_is_gone(session: Session) -> None:
 
 def test_detach_returns_what_was_left_when_the_session_is_over(session: Session) -> None:
     session.answer({"kind": "detached", "why": "the agent did not answer", "left": ["the agent"]})
-    session.snapshot("ended", ending={"kind": "detached", "why": "x"})
+    session.end("detached", "x")
     client = Client(session.theirs)
     session.link.shutdown(socket.SHUT_WR)
     assert client.detach(keep=True).left == ("the agent",)

@@ -239,4 +239,5 @@ def test_what_is_kept_in_a_crowd_is_watched_for_its_loss(no_claim: NoClaim | Non
     result = msgspec.structs.replace(tui.tuned(), speedup=1.0, interval=None, no_claim=no_claim)
     watch = watch_over(result, 0, loss_lost=False)
     assert (watch is not None) is is_watched
-    assert watch is None or (watch.loss_was_finite and not watch.due(100_000 * SECOND_NS))
+    slow = np.full(100, 10**12)
+    assert watch is None or (watch.loss_was_finite and not watch.suspects(slow, 100_000 * SECOND_NS))

@@ -137,7 +137,7 @@ def test_each_goes_off_for_the_loss_in_turn(office: Office, guest: Guest, refusa
 
 def lines(guest: Guest) -> list[str]:
     """What it is told until now."""
-    return [str(guest.hear().get("text")) for _ in iter(guest.hears_nothing, True)]
+    return [str(guest.hear().get("body", {}).get("text")) for _ in iter(guest.hears_nothing, True)]
 
 
 def test_a_loss_that_was_not_finite_before_is_the_jobs_own(office: Office, guest: Guest) -> None:

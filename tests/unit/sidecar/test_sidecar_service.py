@@ -99,7 +99,7 @@ def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Offic
     assert guest.hears_nothing()
     office.service.push(ActivityLine(text="tracing"))
     heard = guest.hear()
-    assert (heard["event"], heard["text"]) == ("activity", "tracing")
+    assert (heard["event"], heard["body"]) == ("activity", {"text": "tracing"})
     office.later(0.5)
     assert guest.hear()["event"] == "snapshot"
 
@@ -171,11 +171,11 @@ def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(
     answer = msgspec.convert(guest.hear()["answer"], SessionEnding)
     assert (answer.kind, answer.left, answer.lost_lines) == ("detached", (), 2)
     office.service.end()
+    assert msgspec.convert(watcher.hear()["body"], Diagnosis).final is True
     last = watcher.hear()
     assert last["event"] == "ended"
-    ending = msgspec.convert(last["ending"], SessionEnding)
+    ending = msgspec.convert(last["body"], SessionEnding)
     assert (ending.kind, ending.why, ending.decided) == ("detached", "detached", False)
-    assert last["snapshot"]["final"] is True  # type: ignore[index]
     assert office.service.free() == [watcher.client, guest.client]
 
 
@@ -322,7 +322,7 @@ def test_the_clock_goes_on_in_a_pair(office: Office, guest: Guest, monkeypatch: 
     office.calls.pop(0)()  # type: ignore[operator]
     office.later(2)
     office.later(0.5)
-    told = [msgspec.convert(guest.hear()["progress"], TuneProgress) for _ in range(2)]
+    told = [msgspec.convert(guest.hear()["body"], TuneProgress) for _ in range(2)]
     assert [each.elapsed_ns for each in told] == [0, 2_000_000_000]
     assert guest.hears_nothing()
 
@@ -341,7 +341,7 @@ def test_a_tuners_fault_is_answered(office: Office, guest: Guest, capsys: pytest
     office.run_calls()
     heard = guest.hear()
     assert heard["event"] == "tune_failed"
-    assert "ZeroDivisionError" in str(heard["error"])
+    assert "ZeroDivisionError" in str(heard["body"])
     assert "Traceback" in capsys.readouterr().err
     assert office.session.state.value == "watching"
 

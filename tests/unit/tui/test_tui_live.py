@@ -8,8 +8,9 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from autobrrr.client.session_client import Client, Event
+from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach
+from autobrrr.records.events import Event
 from autobrrr.records.session_requests import Measure, UndoRemedy
 from autobrrr.records.wire_answers import ActivityLine, Details, LogTail, SessionEnding, SessionFacts
 from autobrrr_tui.sources import live_source

@@ -81,9 +81,7 @@ def test_a_trace_that_others_disturbed_is_taken_again_once_the_machine_is_quiet(
 
     def machine(delay: float) -> None:
         stage.session._device = AbsentDevice()
-        stage.session.findings.host.clear()
-        for sample in diagnosis.machine(delay)[:4]:
-            stage.session.findings.host.append(sample)
+        stage.session.findings.host = tuple(diagnosis.machine(delay)[:4])
 
     machine(0.5)
     for _ in range(8):
@@ -134,6 +132,6 @@ def test_what_others_ran_beside_traced_steps_is_told_where_threads_outnumber_the
 ) -> None:
     findings = Collected(42, SessionOptions(), cores=2)
     findings.facts = diagnosis.facts(threads=threads)
-    findings.host.extend(diagnosis.machine(foreign_cores=0.7))
+    findings.host = tuple(diagnosis.machine(foreign_cores=0.7))
     assert findings.take("traced", {"traced": traced(StepModel())})
     assert findings.traced.foreign_cores == foreign_cores

@@ -200,11 +200,10 @@ def test_a_session_leaves_snapshots_and_its_history_in_its_log(office: Office, t
 
 def test_everything_that_a_subscriber_is_sent_comes_as_a_record() -> None:
     session = Session().answer()
-    session.say({"event": "progress", "progress": {"stage": "trial", "text": "trying"}})
-    session.say({"event": "tuned", "tuning": msgspec.to_builtins(RESULT)})
+    session.tell("progress", {"stage": "trial", "text": "trying"}).tell("tuned", RESULT)
     session.say({"event": "of another version"})
-    session.say({"event": "tune_failed", "error": {"message": "no step ends", "hint": ""}})
-    session.snapshot("ended", ending={"kind": "job ended", "why": "gone"})
+    session.tell("tune_failed", {"message": "no step ends", "hint": ""})
+    session.end("job ended", "gone")
     found = [type(each).__name__ for each in Client(session.theirs).events()]
     assert found == ["TuneProgress", "Tuning", "TuneFailed", "Diagnosis"]
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from autobrrr.agent.wire import ring_layout
-from autobrrr.records import Attach, ProfilerWindow, ShadowProbe
+from autobrrr.records import ProfilerWindow, ShadowProbe
 from autobrrr.records.wire_answers import ActiveRemedy, RemedyOutcome, SessionEnding
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.process.step_replayer import StepReplay
@@ -56,7 +56,7 @@ def test_overhead_by_trace_and_probe_is_named_with_high_confidence(stage: Stage)
 
 def test_before_anything_is_measured_there_is_a_snapshot_that_says_so(stage: Stage) -> None:
     found = stage.session.snapshot()
-    assert (found.regime, found.activity, found.steps) == ("unknown", "attaching", None)
+    assert (found.regime, found.activity, found.steps) == ("unknown", "waiting for the first steps", None)
     assert not stage.session.decided
 
 
@@ -433,7 +433,7 @@ def test_what_the_agent_costs_is_shown_as_a_share_of_the_step(stage: Stage) -> N
 
 def test_from_outside_only_the_machine_is_seen_and_no_regime_is_named(tmp_path: Path) -> None:
     stage = Stage(tmp_path, outside=True)
-    stage.session.entered_outside(Attach(method="outside", latency_ns=None, pause_ns=0))
+    stage.session.entered_outside()
     for _ in range(10):
         stage.run(seconds=1)
     found = stage.session.snapshot()
