@@ -34,7 +34,7 @@ class Session(PlayedClient):
             raise AutobrrrError("no such session")
 
     def snapshot(self) -> Diagnosis:
-        return tui.snapshot()
+        return tui.snapshot(pid=101)
 
 
 def after(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from autobrrr.client.each_rank import Joiner, ask
 from autobrrr.client.session_client import join
 from autobrrr.quantities import clock
 from autobrrr.records import JobLine, verdict_head
@@ -19,7 +20,6 @@ from autobrrr_tui.panes.glance_pane import gain
 from autobrrr_tui.screens.list_screen import HELP, ListScreen, keys_line
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import TextScreen
-from autobrrr_tui.sources.live_source import JoinedSessions, Joiner
 from autobrrr_tui.view_state import ScreenStanding, Source, View
 from autobrrr_tui.widgets.row_widget import Lines
 
@@ -35,8 +35,7 @@ class TopScreen(ListScreen):
 
     def __init__(self, list_jobs: ListJobs, enter: Enter, joiner: Joiner = join) -> None:
         super().__init__(mode="jobs")
-        self._list_jobs, self._enter = list_jobs, enter
-        self._sessions = JoinedSessions(joiner)
+        self._list_jobs, self._enter, self._joiner = list_jobs, enter, joiner
         self._jobs: list[JobLine] | None = None
         self._views: dict[int, View] = {}
         self._cpu: dict[int, float | None] = {}  # of one core, since the last look
@@ -87,13 +86,12 @@ class TopScreen(ListScreen):
     def _watch(self) -> None:
         while not self._left.is_set():
             jobs = self._list_jobs()
-            found = self._sessions.look(job.pid for job in jobs if job.attached)
+            found = ask([job.pid for job in jobs if job.attached], joiner=self._joiner)
             views = {
-                pid: View(standing=ScreenStanding.LIVE, pid=pid, snapshot=each) for pid, each in found.items()
+                each.pid: View(standing=ScreenStanding.LIVE, pid=each.pid, snapshot=each) for each in found
             }
             self.call_later(self._listed, jobs, views)
             self._left.wait(EVERY_S)
-        self._sessions.close()
 
     def draw(self) -> None:
         width, tall = self.size.width, self.size.height

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
 from autobrrr.client.all_ranks import with_siblings
-from autobrrr.client.each_rank import compare_sessions
+from autobrrr.client.each_rank import Joiner, ask, compare_sessions
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, JobLine
-from autobrrr.records.session_requests import ReadLog, ShowDetails, TakeSnapshot
+from autobrrr.records.session_requests import ReadLog, ShowDetails
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr_tui.sources.replay_source import ViewReader
 from autobrrr_tui.view_state import Publish, ScreenStanding, Tell, View, Work, left_on, said, take
@@ -221,9 +221,8 @@ class Siblings:
         joiner: Joiner = join,
         compare: Compare = lambda pids: compare_sessions(pids, None, lambda text: None),
     ) -> None:
-        self._list_jobs, self._compare = list_jobs, compare
-        self._sessions = JoinedSessions(joiner)
-        self._told: dict[int, Diagnosis] = {}  # by pid
+        self._list_jobs, self._joiner, self._compare = list_jobs, joiner, compare
+        self._told: list[Diagnosis] = []
         self._own: Diagnosis | None = None
         self._may_compare = False
         self._left = threading.Event()
@@ -238,7 +237,7 @@ class Siblings:
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, args=(found.pid,), name="ranks", daemon=True)
             self._thread.start()
-        return replace(view, snapshot=with_siblings(found, list(self._told.values())))
+        return replace(view, snapshot=with_siblings(found, self._told))
 
     def close(self) -> None:
         self._left.set()
@@ -249,18 +248,17 @@ class Siblings:
         while True:
             if looked <= 0:
                 others, looked = self._others(own_pid), LIST_S
-            self._told = self._sessions.look(others)
+            self._told = ask(others, joiner=self._joiner)
             if compared <= 0 and self._lack_comparison():
-                self._compare([own_pid, *self._told])
+                self._compare([own_pid, *(each.pid for each in self._told)])
                 compared = COMPARE_S
             looked, compared = looked - ASK_S, compared - ASK_S
             if self._left.wait(ASK_S):
-                break
-        self._sessions.close()
+                return
 
     def _lack_comparison(self) -> bool:
         """Whether there are several, and what makes one of them late is not known."""
-        own, told = self._own, list(self._told.values())
+        own, told = self._own, self._told
         if own is None or not told or not self._may_compare:
             return False
         ready = all(one.anatomy is not None and one.state != TUNING for one in (own, *told))
@@ -275,36 +273,3 @@ class Siblings:
             for line in listed
             if job is not None and line.job == job and line.attached and line.pid != own_pid
         ]
-
-
-Joiner = Callable[[int], Client | None]
-
-
-class JoinedSessions:
-    """One connection a job; used by one thread."""
-
-    def __init__(self, joiner: Joiner = join) -> None:
-        self._join = joiner
-        self._clients: dict[int, Client] = {}  # by pid
-
-    def look(self, pids: Iterable[int]) -> dict[int, Diagnosis]:
-        """A snapshot of each that has a session; one that fails is joined anew the next time."""
-        wanted, found = list(pids), {}
-        for pid in wanted:
-            try:
-                client = self._clients.get(pid) or self._join(pid)
-                if client is not None:
-                    self._clients[pid] = client
-                    found[pid] = client.ask(TakeSnapshot())
-            except AutobrrrError:
-                self._leave(pid)
-        for pid in set(self._clients) - set(wanted):
-            self._leave(pid)
-        return found
-
-    def close(self) -> None:
-        self.look(())
-
-    def _leave(self, pid: int) -> None:
-        if pid in self._clients:
-            self._clients.pop(pid).close()
