@@ -59,7 +59,7 @@ def jobs(after: int = 0) -> str:
 def report(session: str = "last") -> str:
     """What an earlier session found and kept. session: a name, a pid, `last`, or `list` for the names."""
     if session == "list":
-        return fitted({"sessions": [each.name for each in latest_sessions(paths.state_dir())]})
+        return fitted({"sessions": list(latest_sessions(paths.state_dir()))})
     read = past_session(logged_session(session))
     found = read.data
     answer: Answer = {"session": found.session, "ended": found.ended, **_of(read.named, STATE)}

@@ -8,23 +8,21 @@ its steps lie, so a second may be one too early or too late.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from autobrrr.errors import UsageError
-from autobrrr.folders import open_plain
 from autobrrr.records import SCHEMA, CpuTaker, Diagnosis, Record, Reverted, Trial, Tuning
-from autobrrr.records.events import from_entry
 from autobrrr.records.gain_words import factor_words
 from autobrrr.records.record_base import TwoNumbers
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
-from autobrrr.report.log_lines import NO_MOMENT, LogLines, lines_of
+from autobrrr.report.log_lines import LogEntry, open_log
 from autobrrr.report.page_model import table
 from autobrrr.report.page_text import table_text
 from autobrrr.report.pages.tuning_parts import trial_label
@@ -114,14 +112,6 @@ class PastSession:
     def named(self) -> Diagnosis:
         """What is known of its bottleneck."""
         return self.judged or self.data.snapshot
-
-
-class LogEntry(NamedTuple):
-    """A line of a log that has a moment; `found` is the record it holds, None where none is read again."""
-
-    at_s: float
-    kind: str
-    found: Record | None
 
 
 class SessionReader:
@@ -274,7 +264,7 @@ def past_session(path: Path) -> PastSession:
         UsageError: the file can't be read, or holds no session.
     """
     lines, reader = open_log(path), SessionReader()
-    for line in entries(lines):
+    for line in lines:
         reader.take(line)
     if reader.last is None:
         raise UsageError(
@@ -284,52 +274,25 @@ def past_session(path: Path) -> PastSession:
     return reader.session(reader.last, path.name.partition(".")[0], lines.said)
 
 
-def open_log(path: Path) -> LogLines:
-    """The lines of a session log or a recording (`.gz`); raises UsageError where there is none."""
-    try:
-        os.close(open_plain(path))
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error}", "autobrrr report lists sessions") from None
-    return LogLines(lines_of(path))
-
-
-def entries(lines: LogLines) -> Iterator[LogEntry]:
-    """The lines that have a moment; the others, and those that this version can't read, are counted."""
-    for line in lines:
-        try:
-            found = from_entry(line.kind, line.body)
-        except msgspec.ValidationError as error:
-            lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
-            continue
-        if line.at_s is None:
-            lines.pass_over(line.number, NO_MOMENT)
-        else:
-            yield LogEntry(line.at_s, line.kind, found)
-
-
 MOST_LISTED = 15  # each is read whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedSession:
-    """One log; `found` is None where it can't be read."""
-
-    name: str
-    found: PastSession | None
-
-
-def latest_sessions(state: Path) -> list[ListedSession]:
-    """The newest logs below the state folder, the newest first."""
+def latest_sessions(state: Path) -> dict[str, PastSession | None]:
+    """The newest logs below the state folder by name, the newest first; None where one can't be read."""
     folder = state / "sessions"
     logs = sorted(folder.glob("*.jsonl"), reverse=True)[:MOST_LISTED] if folder.is_dir() else []
-    return [ListedSession(name=log.stem, found=_read(log)) for log in logs]
+    found: dict[str, PastSession | None] = dict.fromkeys(log.stem for log in logs)
+    for log in logs:
+        with suppress(UsageError):
+            found[log.stem] = past_session(log)
+    return found
 
 
-def sessions_table(sessions: list[ListedSession], width: int | None = None) -> str:
+def sessions_table(sessions: Mapping[str, PastSession | None], width: int | None = None) -> str:
     """A line for each session."""
     if not sessions:
         return "no session yet; autobrrr report demo shows a recorded one"
-    rows = [(each.name, *_cells(each.found)) for each in sessions]
+    rows = [(name, *_cells(found)) for name, found in sessions.items()]
     return table_text(table("", ("SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED"), rows), width)
 
 
@@ -342,10 +305,3 @@ def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
     tuned = found.data.tuned
     gain = factor_words(tuned.speedup if tuned is not None and tuned.proven else None)
     return script, regime, gain, found.data.ended or "still running, or killed"
-
-
-def _read(log: Path) -> PastSession | None:
-    try:
-        return past_session(log)
-    except UsageError:
-        return None

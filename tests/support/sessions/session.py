@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from autobrrr.records import Attach, HostSample, ProfilerWindow
-from autobrrr.report.log_lines import LogLines, lines_of
 from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
@@ -105,9 +106,11 @@ class Stage:
 
 
 def read_log(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Kind and body of every whole line; lines that are cut or no JSON object are left out."""
-    for line in LogLines(lines_of(path)):
-        yield line.kind, line.body
+    """Kind and body of every whole line; one that is cut is left out."""
+    for line in path.read_bytes().splitlines():
+        with suppress(ValueError):
+            entry = json.loads(line)
+            yield entry["kind"], entry["body"]
 
 
 def sample(number: int) -> HostSample:

@@ -19,7 +19,7 @@ from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.session_page import answers, session_page
 from autobrrr.report.pages.side_by_side import compare_sessions
-from autobrrr.report.past_session import ListedSession, past_session, sessions_table
+from autobrrr.report.past_session import past_session, sessions_table
 from support.screens import tui
 
 UNSURE = tui.snapshot(
@@ -136,7 +136,7 @@ def test_no_list_names_a_speed_up_that_was_not_confirmed(tmp_path: Path) -> None
     found = said(tmp_path, ("snapshot", tui.snapshot()), ("tuned", unconfirmed))
     assert found["What was gained?"].startswith("nothing is claimed")
     session = past_session(tmp_path / "one.jsonl")
-    assert "1.56" not in sessions_table([ListedSession(name="one", found=session)])
+    assert "1.56" not in sessions_table({"one": session})
     both = compare_sessions(session.data, session.data).comparison
     (kept,) = [each for each in both.words if each.name == "kept"]
     assert kept.after == "optimizer.fused: no speed-up claimed"

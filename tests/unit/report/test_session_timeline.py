@@ -7,7 +7,8 @@ import msgspec
 from autobrrr.records import Record
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, StepHistory
-from autobrrr.report.past_session import LogEntry, SessionReader, SessionTimeline
+from autobrrr.report.log_lines import LogEntry
+from autobrrr.report.past_session import SessionReader, SessionTimeline
 from support.screens import tui
 
 S, MS = 1_000_000_000, 1_000_000

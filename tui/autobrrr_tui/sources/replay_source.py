@@ -16,8 +16,7 @@ from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Record, Reverted, Verdict, verdict_line
 from autobrrr.records.events import Told
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding, StepHistory
-from autobrrr.report.log_lines import LogLines
-from autobrrr.report.past_session import LogEntry, entries, open_log
+from autobrrr.report.log_lines import LogEntry, LogLines, open_log
 from autobrrr_tui.view_state import (
     Publish,
     ScreenStanding,
@@ -89,7 +88,7 @@ class ViewReader:
         self._attached_s: float | None = None  # by the clock of the log
 
     def feed(self, lines: Iterable[str | bytes]) -> None:
-        for line in entries(LogLines(lines)):
+        for line in LogLines(lines):
             self.take(line.at_s, line.found)
 
     def take(self, at_s: float, found: Record | None) -> None:
@@ -120,7 +119,7 @@ def read(path: Path) -> list[LogEntry]:
         UsageError: it can't be read, or holds no session.
     """
     lines = open_log(path)
-    found = list(entries(lines))
+    found = list(lines)
     if not any(line.kind in ("attached", "snapshot") for line in found):
         said = f"; {lines.said}" if lines.said else ""
         raise UsageError(

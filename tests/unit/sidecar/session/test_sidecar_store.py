@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from autobrrr.records import Attach
+from autobrrr.report.log_lines import LogEntry, open_log
 from autobrrr.sidecar.session.session_log import SessionLog, log_path
 from support.sessions.session import Stage, read_log
 
@@ -26,9 +27,12 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 def test_lines_that_are_no_entries_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(
-        b'\xff\xfe\n[]\n{"kind":1,"body":{}}\n{"kind":"note","body":{"n":1}}\n{"kind":"note"}\n\n'
+        b'\xff\xfe\n[]\n{"at":1,"kind":1,"body":{}}\n{"at":1,"kind":"x","body":{}}\n{"at":1,"kind":"x"}\n\n'
+        b'{"kind":"x","body":{}}\n{"at":1e300,"kind":"x","body":{}}\n'
     )
-    assert list(read_log(path)) == [("note", {"n": 1})]
+    lines = open_log(path)
+    assert list(lines) == [LogEntry(1.0, "x", None)]
+    assert str(lines.said).startswith("6 lines of the log can't be read, the first is line 1: ")
 
 
 def test_a_full_disk_loses_lines_and_the_next_one_stands_alone(tmp_path: Path) -> None:
