@@ -301,11 +301,6 @@ def _cell(value: Value, unit: str) -> Cell:
     return figure(UNITS[unit](value), value)
 
 
-def swatch(text: str, colour: str) -> Cell:
-    """Text behind a spot of a colour of the palette."""
-    return Cell(text=text, colour=colour)
-
-
 def bar(share: float, colour: str) -> Cell:
     """A bar as wide as its share."""
     return Cell(bar=min(max(share, 0.0), 1.0), colour=colour)

@@ -30,6 +30,9 @@ from autobrrr.trace.trace_records import (
 MOST_STEPS = 40
 MOST_OF_IT = 0.75  # of all waiting: those who cause it are named
 NO_SURENESS = ("mixed", "unknown")
+WHOLE_AT = 0.95  # of a class's time: less is said
+ENOUGH = 0.5  # of the contractions' time: shares of less would mislead
+FLOPS = "; FLOPs against time, of what could be counted (* one operation an element: the least there can be)"
 BOUND = "Each figure is a bound by itself: the speed if all of the time that it names were gone."
 
 
@@ -170,10 +173,9 @@ def _device(device: DeviceAnalysis, several: bool, view: str | None) -> list[pm.
                 pm.Line(text=begun, tone="muted") if waited > 0.01 * device.idle_ns else None,
                 beside=True,
             ),
-            pm.section("", _kernels(device), beside=True),
+            pm.section("", kernels_table(device), beside=True),
             pm.section("", pm.Line(text=communication) if device.communication_ns else None),
             pm.section("", _stalls(device, view)),
-            pm.section("", flops_table(device)),
             pm.section("", _waits(device)),
             pm.section("", _python(device)),
             pm.section("", _alike(device)),
@@ -189,31 +191,59 @@ def _causes(device: DeviceAnalysis) -> pm.PageTable:
         f"Why the device was idle{moved}: {duration(device.idle_ns)} in {device.gaps} gaps",
         ("cause", "time:ns", "of idle:share", "-"),
         [
-            (pm.swatch(said, name), ns, ns / total, pm.bar(ns / total, name))
+            (pm.Cell(text=said, colour=name), ns, ns / total, pm.bar(ns / total, name))
             for ns, name, said in idle_causes(device)
         ],
     )
 
 
-def _kernels(device: DeviceAnalysis) -> pm.PageTable:
+def kernels_table(device: DeviceAnalysis) -> pm.PageTable:
+    """Classes by time, with the FLOPs where those of most contractions are known."""
+    kinds = device.kernels
+    rates = {
+        name: each.flops / each.counted_ns for name, each in kinds.items() if each.flops and each.counted_ns
+    }
+    contractions = [name for name in CONTRACTIONS if name in kinds]
+    counted_ns = sum(kinds[name].counted_ns or 0 for name in contractions if name in rates)
+    enough = counted_ns > 0 and counted_ns >= ENOUGH * sum(kinds[name].ns for name in contractions)
+    quickest = max((rates[name] for name in contractions if name in rates), default=0.0)
+    whole = sum(kinds[name].flops or 0 for name in rates)
     rows = []
-    for name, each in device.kernels.items():
-        rate = each.flops / each.counted_ns if each.flops and each.counted_ns else None
-        drawn = (teraflops(rate), pm.bar(each.share, name), pm.Cell(text=_of_class(name, each), tone="muted"))
-        rows.append((pm.swatch(name, name), each.ns, each.share, each.count, *drawn))
+    for name, each in kinds.items():
+        rate = rates.get(name)
+        made, slower = ((each.flops or 0) / whole, quickest / rate) if rate and enough else (None, None)
+        note = ", ".join([*_of_class(name, each), *([_counted(name, each)] if enough else [])])
+        rows.append(
+            (
+                *(pm.Cell(text=name, colour=name), each.ns, each.share, each.count, pm.bar(each.share, name)),
+                pm.figure("" if made is None else _fine_share(made), made),
+                pm.figure("" if rate is None else f"{rate / 1e3:.3g}", rate),
+                pm.figure("" if slower is None else f"{slower:.3g}x", slower),
+                pm.Cell(text=note.strip(", "), tone="muted"),
+            )
+        )
     title = f"Kernels by class: {device.kernel_count} from {device.launches} launches"
-    heads = ("class", "time:ns", "share:share", "count:count", "#TFLOP/s", "-", "note")
-    return pm.table(title, heads, rows)
+    heads = ("class", "time:ns", "share:share", "~count:count", "~-", "#FLOPs", "#TFLOP/s", "#slower", "note")
+    return pm.table(title + FLOPS * enough, heads, rows)
 
 
-def _of_class(name: str, found: KernelClass) -> str:
+def _of_class(name: str, found: KernelClass) -> list[str]:
     """What keeps kernels of this class from being fast."""
     said = []
     if found.plain_ns and found.ns and found.plain_ns > 0.05 * found.ns:
         said.append(f"{percent(found.plain_ns / found.ns)} without tensor cores")
     if found.underfilled_ns and found.underfilled_ns > 0.1 * found.ns and name != "communication":
         said.append(f"{percent(found.underfilled_ns / found.ns)} underfilled")
-    return ", ".join(said)
+    return said
+
+
+def _counted(name: str, found: KernelClass) -> str:
+    """What keeps a class's FLOPs from being the whole truth."""
+    if not found.flops or not found.counted_ns:
+        return "work not recorded"
+    counted = found.counted_ns / found.ns
+    words = "" if counted >= WHOLE_AT else f"{percent(counted)} of it counted "
+    return words + "*" * (name not in CONTRACTIONS)
 
 
 def _waits(device: DeviceAnalysis) -> pm.PageTable:
@@ -349,62 +379,8 @@ def plain(name: str) -> str:
     return name
 
 
-TITLE = "FLOPs against time, of what could be counted. * one operation an element: the least there can be"
-WHOLE_AT = 0.95  # of a class's time: less is said
-ENOUGH = 0.5  # of the contractions' time: shares of less would mislead
-
-
-def flops_table(device: DeviceAnalysis) -> pm.PageTable:
-    """Classes with the most FLOPs first, those of unknown work last; no rows without any contraction's."""
-    known = {
-        name: (each.flops, each.counted_ns)
-        for name, each in device.kernels.items()
-        if each.flops and each.counted_ns
-    }
-    speeds = {name: flops / ns for name, (flops, ns) in known.items()}
-    contractions = [name for name in CONTRACTIONS if name in device.kernels]
-    counted_ns = sum(known[name][1] for name in contractions if name in known)
-    enough = counted_ns > 0 and counted_ns >= ENOUGH * sum(device.kernels[name].ns for name in contractions)
-    quickest = max((speeds[name] for name in contractions if name in speeds), default=0.0)
-    whole = sum(flops for flops, _ in known.values())
-
-    def row(name: str, found: KernelClass) -> list[pm.Value]:
-        flops, its_ns = known.get(name, (None, 0))
-        made = None if flops is None else flops / whole
-        slower = quickest / speeds[name] if name in speeds else None
-        return [
-            pm.swatch(name, name),
-            pm.figure("" if made is None else _fine_share(made), made),
-            "" if made is None else pm.bar(made, name),
-            *(found.share, pm.bar(found.share, name), teraflops(speeds.get(name))),
-            pm.figure("" if slower is None else f"{slower:.3g}x", slower),
-            pm.Cell(text=_note(name, None if flops is None else its_ns / found.ns), tone="muted"),
-        ]
-
-    def first(item: tuple[str, KernelClass]) -> tuple[float, float]:
-        return -known.get(item[0], (0.0, 0))[0], -item[1].share
-
-    heads = ("class", "#FLOPs", "-", "kernel time:share", "-", "#TFLOP/s", "#slower", "note")
-    ordered = sorted(device.kernels.items(), key=first) if enough else []
-    return pm.table(TITLE, heads, [row(*each) for each in ordered])
-
-
-def teraflops(flops_per_ns: float | None) -> pm.Cell:
-    return pm.figure("" if flops_per_ns is None else f"{flops_per_ns / 1e3:.3g}", flops_per_ns)
-
-
 def _fine_share(share: float) -> str:
     """A share in percent; what is nearly nothing or nearly all does not pass for it."""
     if 0 < share < 0.0001:
         return "<0.01 %"
     return ">99.99 %" if 0.9999 < share < 1 else percent(share, 2)
-
-
-def _note(name: str, counted: float | None) -> str:
-    """What keeps a class's row from being the whole truth; `counted` is the share of its time."""
-    if counted is None:
-        return "work not recorded"
-    words = [] if counted >= WHOLE_AT else [f"{percent(counted)} of it counted"]
-    if name not in CONTRACTIONS:
-        words.append("*")
-    return " ".join(words)

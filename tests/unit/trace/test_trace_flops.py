@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.report.pages.trace_page import flops_table
+from autobrrr.report.pages.trace_page import kernels_table
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, KernelClass
@@ -49,7 +49,7 @@ def bert(analysis: Analysis) -> Analysis:
 
 
 def test_shares_are_of_what_was_counted_and_time_is_of_all(bert: Analysis) -> None:
-    table = flops_table(device_of(bert))
+    table = kernels_table(device_of(bert))
     matmul, pointwise, norms = (dict(zip(table.heads, row, strict=True)) for row in table.rows)
     assert [each["class"].text for each in (matmul, pointwise, norms)] == [
         "matmul",
@@ -57,7 +57,7 @@ def test_shares_are_of_what_was_counted_and_time_is_of_all(bert: Analysis) -> No
         "normalisation",
     ]
     assert matmul["#FLOPs"].sort == pytest.approx(60_000 / 60_020)
-    assert (matmul["#kernel time"].sort, pointwise["#kernel time"].sort) == (0.6, 0.25)
+    assert (matmul["#share"].sort, pointwise["#share"].sort) == (0.6, 0.25)
     assert matmul["#TFLOP/s"].text == "100"
     assert pointwise["#slower"].sort == pytest.approx(100e12 / 0.16e12)
     assert [norms[head].sort for head in ("#FLOPs", "#TFLOP/s", "#slower")] == [None, None, None]
