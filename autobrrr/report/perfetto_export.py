@@ -10,9 +10,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.trace.reading.trace_source import TraceFile, open_blocks
@@ -31,7 +29,8 @@ def write(target: Path, source: TraceFile, lanes: Iterable[GapLane]) -> None:
     if source.path is not None and target.exists() and target.samefile(source.path):
         raise AutobrrrError(f"{target} is the trace itself", "write to another file")
     stream, blocks = open_blocks(source)
-    with stream, _opened(target) as out:
+    packed = target.name.endswith(".gz")
+    with stream, gzip.open(target, "wb", compresslevel=3) if packed else target.open("wb") as out:
         for block in _with_lanes(iter(blocks), lanes):
             out.write(block)
     if blocks.damage is not None:
@@ -77,13 +76,3 @@ def _us(ns: int) -> str:
 
 def _line(event: dict[str, object]) -> bytes:
     return json.dumps(event).encode()
-
-
-@contextmanager
-def _opened(target: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    with target.open("wb") as file:
-        if not target.name.endswith(".gz"):
-            yield file
-            return
-        with gzip.open(file, "wb", compresslevel=3) as packed:
-            yield packed
