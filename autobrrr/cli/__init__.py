@@ -89,17 +89,11 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
 def fill_closed() -> None:
     """Where we were started with a standard stream closed, what is said there goes nowhere.
 
-    Else the next file that is opened would have its number, and be written to as our output. A command that
-    we start finds it closed, as it would have without us.
+    Else the next file that is opened would have its number, and be written to as our output.
     """
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until we end
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # the lowest free number is this one's
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 - until we end
 
 
 def _run(words: Sequence[str], ready: Callable[[], object]) -> int:

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from socket import create_server
 from typing import TYPE_CHECKING
@@ -26,19 +26,21 @@ OnText = Callable[[str], None]
 SHIPPED = "demo"  # the name of the recorded session that comes with the package
 
 
+def is_served() -> bool:
+    """Whether a server shows this program to a browser."""
+    return "TEXTUAL_DRIVER" in os.environ
+
+
 def wants_screen() -> bool:
     """Whether somebody looks at a screen: a terminal on both ends, or a browser."""
-    return "TEXTUAL_DRIVER" in os.environ or (
-        all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
-    )
+    return is_served() or (all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)))
 
 
 def live_source(pid: int, opened: Callable[[OnText], Client], *, readonly: bool) -> LiveSource:
     """A session that runs, with those of its other ranks, as a source."""
-    from autobrrr.cli.verbs.ls import jobs
     from autobrrr_tui.sources.live_source import LiveSource, Siblings
 
-    return LiveSource(pid, opened, readonly=readonly, siblings=Siblings(jobs))
+    return LiveSource(pid, opened, readonly=readonly, siblings=Siblings())
 
 
 def past_session(name: str, *, speed: float | None = None) -> ReplaySource:
@@ -89,8 +91,8 @@ def logged_session(name: str) -> Path:
     return fitting[-1]
 
 
-def serve(words: Sequence[str], port: int) -> int:
-    """Serve a verb's screen to browsers on this machine until Ctrl-C; every page is a client of its own.
+def serve(port: int) -> int:
+    """Serve the screen of this command to browsers here until Ctrl-C, each page a client of its own.
 
     Raises:
         UsageError: the library that serves is not installed, or the port is none.
@@ -106,5 +108,5 @@ def serve(words: Sequence[str], port: int) -> int:
     except OSError as error:
         raise UsageError(f"--web {port}: {error.strerror}", "name another port: --web PORT") from None
     os.environ.update(own_modules.environment())
-    LocalServer(shlex.join(own_modules.command("autobrrr", *words)), port).serve()
+    LocalServer(shlex.join(own_modules.command("autobrrr", *sys.argv[1:])), port).serve()
     return EXIT_DONE

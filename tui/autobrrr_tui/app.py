@@ -89,23 +89,9 @@ class AutobrrrApp(App[None]):
         self.theme = theme
 
 
-def show(
-    source: Source,
-    *,
-    export_to: Path | None = None,
-    for_s: float | None = None,
-    leave_when_refused: bool = False,
-) -> None:
-    """Show one session until the user leaves, or the time is up.
-
-    Args:
-        export_to: The folder in which recipes are written; the working folder where it is None.
-        leave_when_refused: Leave at once where the session can't be opened: the caller says why.
-    """
-    screen = SessionScreen(
-        source, export_to=export_to or Path.cwd(), for_s=for_s, leave_when_refused=leave_when_refused
-    )
-    AutobrrrApp(screen).run()
+def show(source: Source, *, for_s: float | None = None) -> None:
+    """Show one session until the user leaves, the time is up, or it can't be opened: the caller says why."""
+    AutobrrrApp(SessionScreen(source, export_to=Path.cwd(), for_s=for_s, leave_when_refused=True)).run()
 
 
 def show_top(list_jobs: ListJobs, enter: Enter) -> None:

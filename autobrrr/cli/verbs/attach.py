@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ import msgspec
 from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import JobRanks, ranks_of, say_failures
 from autobrrr.cli.printed import NARRATOR, narrate
-from autobrrr.cli.terminal_screen import live_source, serve, wants_screen
+from autobrrr.cli.terminal_screen import is_served, live_source, serve, wants_screen
 from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options
 from autobrrr.client.all_ranks import together
 from autobrrr.client.each_rank import RanksOutcome, compare_sessions, entered
@@ -64,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.web is not None and args.foreground:
         raise UsageError("--foreground ends the session with this command, and --web shows it in others")
-    if args.web is not None:
-        return serve(_words_of(args), args.web)
+    if args.web is not None and not is_served():
+        return serve(args.web)  # each page is this command again
     door.go_through(pid, narrate)
     wanted = live_remedies(args.recipe, pid) if args.recipe else ApplyRemedies([])
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
@@ -177,19 +176,10 @@ def _on_screen(pid: int, options: SessionOptions, wanted: ApplyRemedies, for_s: 
     from autobrrr_tui.app import show  # not for --help
 
     source = live_source(pid, opened, readonly=options.readonly or options.outside)
-    show(source, for_s=for_s, leave_when_refused=True)
+    show(source, for_s=for_s)
     if source.error is not None:
         raise source.error
     return _farewell(pid, [source.ending], False, False)
-
-
-def _words_of(args: argparse.Namespace) -> list[str]:
-    """This command again, for a process that serves one browser."""
-    flags = [name for name in ("readonly", "outside", "probe", "no_probe") if getattr(args, name)]
-    words = ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags)]
-    words += [] if args.for_s is None else [f"--for={args.for_s:f}s"]
-    words += [f"--recipe={os.path.abspath(args.recipe)}"] if args.recipe else []
-    return words + ([f"--metrics={args.metrics}"] if args.metrics else [])
 
 
 def _farewell(

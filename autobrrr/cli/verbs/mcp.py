@@ -10,12 +10,11 @@ import asyncio
 import functools
 import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from autobrrr.cli.verb_arguments import flag
-from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
+from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled
 
 ABOUT = (
     "autobrrr says what limits a running PyTorch training job, tries remedies on it, and proves speed-ups."
@@ -33,14 +32,9 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         NotInstalled: the package of the protocol is not there.
-        UsageError: stdin or stdout is closed.
     """
     if importlib.util.find_spec("mcp") is None:
         raise NotInstalled("mcp", "mcp")
-    if sys.stdin is None or sys.stdout is None:
-        raise UsageError(
-            "stdin or stdout is closed, over which a client is served", "let the client start autobrrr mcp"
-        )
     import anyio
     from mcp.server import MCPServer
     from mcp_types import ToolAnnotations

@@ -371,7 +371,7 @@ def _proposal(
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
     from autobrrr.relaunch.study.propose_space import diagnosis_of, proposed
 
-    asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
     if not yes and not asks:
         raise UsageError(
             "no --param is given, and no terminal to ask on", "name what to vary with --param, or add -y"

@@ -49,12 +49,14 @@ def test_an_option_of_a_script_is_named_where_none_is_started(
     assert hint in said
 
 
-def test_what_a_browser_is_served_has_all_flags_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[list[str]] = []
-    monkeypatch.setattr(attach, "serve", lambda words, port: served.append(words) or 0)
-    assert main(["attach", "1", "--web", "--for", "1.5m", "--readonly"]) == 0
-    assert served == [["attach", "1", "--readonly", "--for=90.000000s"]]
+def test_a_browser_is_served_this_command_once_for_all_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[int] = []
+    monkeypatch.setattr(attach, "serve", lambda port: served.append(port) or 0)
     assert main(["attach", "1", "--web", "--foreground"]) == 2
+    assert main(["attach", "1", "--web", "--for", "1.5m", "--readonly"]) == 0
+    monkeypatch.setenv("TEXTUAL_DRIVER", "a page of it")
+    assert main(["attach", str(2**22 + 1), "--web"]) != 0
+    assert served == [8000]
 
 
 def test_two_runs_of_a_command_share_its_study_and_without_a_folder_it_is_kept_in_memory(

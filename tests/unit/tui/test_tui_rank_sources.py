@@ -6,7 +6,7 @@ import threading
 
 import msgspec
 
-from autobrrr.records import Anatomy, Diagnosis, JobLine, LateRank, RankLine
+from autobrrr.records import Anatomy, Diagnosis, LateRank, RankLine
 from autobrrr.records.record_base import as_record
 from autobrrr_tui.sources.live_source import Siblings
 from autobrrr_tui.view_state import View
@@ -28,12 +28,6 @@ def rank_of(rank: int, pid: int, straggler: LateRank | None = None) -> Diagnosis
 
 
 LATE = LateRank(rank=1, pid=8092, cause="loader", when="always", compared=2, world_size=3)
-JOBS = [
-    tui.job_line(8091, rank=0, attached=True, job="0a1b"),
-    tui.job_line(8092, rank=1, attached=True, job="0a1b"),
-    tui.job_line(8093, rank=2, job="0a1b"),
-    tui.job_line(9000, rank=1, attached=True, job="2c3d"),
-]
 
 
 class Others(PlayedClient):
@@ -43,7 +37,9 @@ class Others(PlayedClient):
         self.joined: list[int] = []
         self.compared: list[list[int]] = []
         self.told = told
-        self.siblings = Siblings(lambda: JOBS, self._join, lambda pids: self.compared.append(list(pids)))  # type: ignore[arg-type]
+        self.siblings = Siblings(
+            lambda pid: [8092], self._join, lambda pids: self.compared.append(list(pids))
+        )  # type: ignore[arg-type]
 
     def _join(self, pid: int) -> Others:
         self.joined.append(pid)
@@ -86,7 +82,7 @@ def test_ranks_that_were_not_compared_are_once_a_screen_shows_them() -> None:
 
 
 def test_a_job_of_one_rank_looks_for_no_others() -> None:
-    def never() -> list[JobLine]:
+    def never(pid: int) -> list[int]:
         raise AssertionError
 
     view = tui.judged()

@@ -2,8 +2,8 @@
 
 Every request has a connection of its own, so that a slow one (a remedy on a job with long steps) never
 stops the picture; to end something waits for no other request. When the sidecar is gone the listener
-looks for a new session of the same job. The sessions of other ranks, and of the jobs in a list, are joined
-where they are there already, and asked once a second; nothing is attached by this. Where the ranks were not
+looks for a new session of the same job. The sessions of other ranks are asked
+once a second where they are there already; nothing is attached by this. Where the ranks were not
 compared yet, or one of them has changed, they are.
 """
 
@@ -12,15 +12,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
-from autobrrr.client.all_ranks import with_siblings
+from autobrrr.client.all_ranks import siblings, with_siblings
 from autobrrr.client.each_rank import Joiner, ask, compare_sessions
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.records import Diagnosis, JobLine
+from autobrrr.records import Diagnosis
 from autobrrr.records.session_requests import ReadLog, ShowDetails
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr_tui.sources.replay_source import ViewReader
@@ -200,7 +201,6 @@ class LiveSource:
             tell(f"{error.message}; {error.hint}" if error.hint else error.message)
 
 
-LIST_S = 10.0
 ASK_S = 1.0
 COMPARE_S = 60.0  # between two comparisons
 TUNING = "tuning"  # the state of a session whose steps nobody else may make longer
@@ -212,16 +212,17 @@ class Siblings:
     """Asked by the listener of one rank; works on a thread of its own once there are several ranks.
 
     Args:
+        find: The other ranks of a process that have a session.
         compare: Has the sessions of these ranks time the same steps; each is told what came of it.
     """
 
     def __init__(
         self,
-        list_jobs: Callable[[], list[JobLine]],
+        find: Callable[[int], Sequence[int]] = siblings,
         joiner: Joiner = join,
         compare: Compare = lambda pids: compare_sessions(pids, None, lambda text: None),
     ) -> None:
-        self._list_jobs, self._joiner, self._compare = list_jobs, joiner, compare
+        self._find, self._joiner, self._compare = find, joiner, compare
         self._told: list[Diagnosis] = []
         self._own: Diagnosis | None = None
         self._may_compare = False
@@ -243,16 +244,13 @@ class Siblings:
         self._left.set()
 
     def _watch(self, own_pid: int) -> None:
-        looked = compared = 0.0
-        others: list[int] = []
+        compared_s = -COMPARE_S
         while True:
-            if looked <= 0:
-                others, looked = self._others(own_pid), LIST_S
-            self._told = ask(others, joiner=self._joiner)
-            if compared <= 0 and self._lack_comparison():
+            with suppress(TargetGone):
+                self._told = ask(self._find(own_pid), joiner=self._joiner)
+            if time.monotonic() - compared_s >= COMPARE_S and self._lack_comparison():
                 self._compare([own_pid, *(each.pid for each in self._told)])
-                compared = COMPARE_S
-            looked, compared = looked - ASK_S, compared - ASK_S
+                compared_s = time.monotonic()
             if self._left.wait(ASK_S):
                 return
 
@@ -263,13 +261,3 @@ class Siblings:
             return False
         ready = all(one.anatomy is not None and one.state != TUNING for one in (own, *told))
         return ready and with_siblings(own, told).straggler is None
-
-    def _others(self, own_pid: int) -> list[int]:
-        """The processes of the other ranks that have a session."""
-        listed = self._list_jobs()
-        job = next((line.job for line in listed if line.pid == own_pid), None)
-        return [
-            line.pid
-            for line in listed
-            if job is not None and line.job == job and line.attached and line.pid != own_pid
-        ]
