@@ -57,15 +57,16 @@ class LogLines:
         number = 0
         try:
             for number, text in enumerate(self._lines, 1):
+                if not text.strip():
+                    continue
                 try:
-                    line = msgspec.json.decode(text, type=_Line) if text.strip() else None
-                    found = line and from_entry(line.kind, fields(line.body, readable_lines))
+                    line = msgspec.json.decode(text, type=_Line)
+                    found = from_entry(line.kind, fields(line.body, readable_lines))
                 except (ValueError, RecursionError) as error:
                     self._unread += 1
                     self._first = self._first or f"line {number}: {error}"
                 else:
-                    if line is not None:
-                        yield LogEntry(line.at, line.kind, found)
+                    yield LogEntry(line.at, line.kind, found)
         except (OSError, EOFError, zlib.error) as error:
             self._ended = f"nothing behind line {number} can be read: {error}"
 

@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -20,6 +20,7 @@ from autobrrr import own_modules
 from autobrrr.attach import door, job_listing
 from autobrrr.attach.job_python import run_bounded
 from autobrrr.cli.printed import NARRATOR, columns, narrate, show
+from autobrrr.client import all_ranks, each_rank
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine import kernel_text, procfs
 from autobrrr.quantities import duration_words
@@ -58,15 +59,27 @@ def run(args: argparse.Namespace) -> int:
 
 def jobs() -> list[JobLine]:
     """The training jobs of this machine as they are now."""
-    others = OtherUsers()
-    found = [_line(each) for each in job_listing.find(left=others.take)]
-    lines = sorted([*found, *others.listed()], key=lambda line: line.pid)
+    others: dict[int, list[int]] = {}  # what may be jobs, by user
+
+    def take(pid: int) -> bool:
+        """Whether it is somebody else's, and not for root to look at."""
+        real = kernel_text.number([*procfs.status(pid).get("Uid", "").split(), ""][0])
+        if os.geteuid() != 0 or not real:
+            return False
+        others.setdefault(real, []).append(pid)
+        return True
+
+    found = [_line(each) for each in job_listing.find(left=take)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for lines in pool.map(_of_user, others.values()):
+            found += lines
     attached: dict[str, list[int]] = {}
-    for line in lines:
+    for line in found:
         if line.attached and line.job is not None:
             attached.setdefault(line.job, []).append(line.pid)
-    slow = _slowest([pids for pids in attached.values() if len(pids) > 1])
-    return [msgspec.structs.replace(line, slowest=slow.get(line.pid)) for line in lines]
+    slow = _slowest(pids for pids in attached.values() if len(pids) > 1)
+    found = [msgspec.structs.replace(line, slowest=slow.get(line.pid)) for line in found]
+    return sorted(found, key=lambda line: line.pid)
 
 
 def table(lines: list[JobLine], width: int | None = None) -> str:
@@ -101,40 +114,13 @@ def _line(found: JobLine) -> JobLine:
     return found
 
 
-def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:
+def _slowest(jobs_of_ranks: Iterable[list[int]]) -> dict[int | None, bool | None]:
     """Of each rank that was timed whether the others wait for it."""
-    if not jobs_of_ranks:
-        return {}
-    from autobrrr.client import all_ranks, each_rank  # not for --help
-
-    slow: dict[int, bool] = {}
+    slow: dict[int | None, bool | None] = {}
     for pids in jobs_of_ranks:
-        found = each_rank.ask(pids)
-        if found:
-            lines = all_ranks.together(found).ranks or []
-            known = [(line.pid, line.slowest) for line in lines]
-            slow.update({pid: late for pid, late in known if pid is not None and late is not None})
+        if found := each_rank.ask(pids):
+            slow |= {line.pid: line.slowest for line in all_ranks.together(found).ranks or []}
     return slow
-
-
-class OtherUsers:
-    """Collects what may be their jobs, by user."""
-
-    def __init__(self) -> None:
-        self._pids: dict[int, list[int]] = {}
-
-    def take(self, pid: int) -> bool:
-        """Whether it is somebody else's, and not for root to look at."""
-        real = kernel_text.number([*procfs.status(pid).get("Uid", "").split(), ""][0])
-        if os.geteuid() != 0 or not real:
-            return False
-        self._pids.setdefault(real, []).append(pid)
-        return True
-
-    def listed(self) -> list[JobLine]:
-        """The jobs among them."""
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [line for lines in pool.map(_of_user, self._pids.values()) for line in lines]
 
 
 def _of_user(pids: Sequence[int]) -> list[JobLine]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -109,7 +108,7 @@ def read_log(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """Kind and body of every whole line; one that is cut is left out."""
     for line in path.read_bytes().splitlines():
         with suppress(ValueError):
-            entry = json.loads(line)
+            entry = msgspec.json.decode(line)
             yield entry["kind"], entry["body"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import msgspec
+import pytest
 
 from autobrrr.records import Anatomy, Diagnosis, LateRank, RankLine
 from autobrrr.records.record_base import as_record
@@ -82,8 +83,5 @@ def test_ranks_that_were_not_compared_are_once_a_screen_shows_them() -> None:
 
 
 def test_a_job_of_one_rank_looks_for_no_others() -> None:
-    def never(pid: int) -> list[int]:
-        raise AssertionError
-
     view = tui.judged()
-    assert Siblings(never).look(view) == view
+    assert Siblings(lambda pid: pytest.fail("asked for them")).look(view) == view
