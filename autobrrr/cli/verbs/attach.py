@@ -107,12 +107,6 @@ def run(args: argparse.Namespace) -> int:
     return outcome.exit_code(_farewell(pid, endings, interrupted, ends_with_us))
 
 
-def _begin(client: Client, wanted: ApplyRemedies, say: Callable[[str], None]) -> None:
-    if client.facts.metrics is not None:
-        say(f"metrics: {client.facts.metrics}")
-    _switch_on(client, wanted, say)
-
-
 def _watch(outcome: RanksOutcome[Client], args: argparse.Namespace, ranks: JobRanks) -> bool:
     """Show one process, or all ranks together: on top the one that the others wait for.
 
@@ -220,8 +214,10 @@ def live_remedies(path: str, pid: int) -> ApplyRemedies:
     return ApplyRemedies(live, loaded.numerics)
 
 
-def _switch_on(client: Client, wanted: ApplyRemedies, say: Callable[[str], None]) -> None:
+def _begin(client: Client, wanted: ApplyRemedies, say: Callable[[str], None]) -> None:
     """Apply what a recipe names; a remedy whose object the loop has not shown yet is tried again."""
+    if client.facts.metrics is not None:
+        say(f"metrics: {client.facts.metrics}")
     until_s = time.monotonic() + MEETING_S
     while wanted.remedies:
         outcomes = client.ask(wanted)
