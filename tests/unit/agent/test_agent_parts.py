@@ -158,3 +158,15 @@ def test_the_users_code_that_an_optimizer_calls_is_no_work_of_the_optimizers() -
     assert own(wrapper, step, look)[1] == "optimizer"
     assert own(wrapper, step, own, look)[1] == "other"
     assert own(wrapper, own, look)[1] == "optimizer", "an optimizer of the user's own"
+
+
+def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
+    names: dict[str, object] = {}
+    torch_file = "/x/site-packages/torch/distributed/distributed_c10d.py"
+    exec(compile("def all_reduce(look):\n    return look()\n", torch_file, "exec"), names)
+    exec(compile("def step(call, look):\n    return call(look)\n", "/home/somebody/train.py", "exec"), names)
+    # Not a lambda of this file: its frame would be the innermost one of the user's.
+    foreign = ("/usr/lib/", __file__)
+    look = lambda: look_at(sys._getframe(), foreign).place  # noqa: E731
+    assert names["step"](names["all_reduce"], look)[:4] == ("train.py:2 step", "other", False, True)  # type: ignore[operator]
+    assert names["step"](lambda own: own(), look)[:4] == ("train.py:2 step", "other", False, False)  # type: ignore[operator]

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,14 @@ def test_the_version_has_what_a_bug_report_needs(capsys: pytest.CaptureFixture[s
     assert lines[0].startswith(f"autobrrr {__version__} in ")
     assert [line.split()[0] for line in lines[1:]] == ["python", "packages", "system", "machine"]
     assert sys.executable in lines[1]
+
+
+@pytest.mark.parametrize("shell", ["bash"])
+def test_completion_knows_every_verb_and_flag(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--print-completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in (*cli.VERBS, "--readonly", "--storage"):
+        assert word.lstrip("-") in script
 
 
 def test_help_imports_nothing_that_takes_time() -> None:
@@ -152,6 +161,16 @@ def test_a_result_ends_with_what_to_type_now(
     for quiet in (["-q", *words], [words[0], "-q", *words[1:]], [*words, "-q"]):
         assert cli.main(quiet) == 0
         assert capsys.readouterr().err == ""
+
+
+def test_a_recipe_leads_to_the_run_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    assert cli.main(["recipe", "new", str(file)]) == 0
+    assert capsys.readouterr().err.endswith(f"then autobrrr recipe validate {file}\n")
+    for words in (["show", str(file)], ["validate", str(file)], ["diff", str(file), str(file)]):
+        assert cli.main(["recipe", *words]) == 0
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last == f"next: autobrrr run --recipe {file} -- CMD"
 
 
 def test_an_error_says_what_and_what_to_do_and_nothing_on_standard_output(

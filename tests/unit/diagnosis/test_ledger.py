@@ -130,6 +130,15 @@ def test_garbage_comes_off_the_line_that_collects() -> None:
     assert automatic["operators", "train.py:40 <module>"] == pytest.approx(0.8 / 3, abs=1e-3)
 
 
+def test_garbage_that_takes_half_of_the_step_limits_it() -> None:
+    by_hand = [CodeSite(what="collects", where="train.py:22 guard", samples=9)]
+    verdict = judge(collected(0.93, by_hand)).verdict
+    assert (verdict.limit, verdict.limit_confidence) == ("garbage", "high")
+    expected = "the garbage collector takes 93 % of a step, called at train.py:22 guard"
+    assert verdict.limit_reason == expected
+    assert judge(collected(0.4, by_hand)).verdict.limit != "garbage"
+
+
 @pytest.mark.parametrize(
     ("does", "said", "not_advised"),
     [

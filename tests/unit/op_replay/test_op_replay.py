@@ -14,7 +14,7 @@ from torch.nn import functional
 from autobrrr.agent.wire.recording import COLLATING
 from autobrrr.op_replay import replay
 from autobrrr.op_replay.player import CallPlayer, ReplayedStep
-from autobrrr.op_replay.step_record import LOADING, read
+from autobrrr.op_replay.step_record import LOADING, StepValue, read
 from autobrrr.sidecar.process import job_program, step_replayer
 from support.agent.recorded_steps import recorded
 
@@ -117,6 +117,14 @@ def test_every_call_of_a_step_runs_again_at_twice_the_batch(job: str, mixed: boo
         if call.outputs[0]
     }
     assert all(many == 2 * few for many, few in rows)
+
+
+def test_a_tensor_whose_strides_are_those_of_a_vmap_is_contiguous(tmp_path: Path) -> None:
+    model, x = Attention(), torch.randint(0, 50, (12, 8))
+    recording = recorded(stepper(model, x, 50), list(model.parameters()), tmp_path, 12)
+    player = CallPlayer(torch, read(torch, recording["trace"]), 12)
+    seen = StepValue(number=-1, shape=(2, 3), stride=(1,), dtype="float32", item_bytes=4, given=True)
+    assert player.make(seen, (2, 3)).stride() == (3, 1)
 
 
 def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> None:

@@ -143,6 +143,20 @@ def test_a_variable_that_the_command_sets_itself_is_said_to_be_left_out() -> Non
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS"]) == {}
 
 
+def test_a_flag_that_stands_with_a_value_is_said_not_to_become_a_switch() -> None:
+    assert recipe.misplaced(["python", "train.py", "--amp=false"], {"--amp": True}) == {
+        "--amp": "it stands there with a value"
+    }
+    assert recipe.misplaced(["python", "train.py", "--amp"], {"--amp": True}) == {}
+
+
+def test_a_flag_that_can_not_be_taken_away_is_said_to_stay() -> None:
+    command = ["python", "train.py", "--workers", "4", "--amp"]
+    assert recipe.misplaced(command, {"--workers": False, "--amp": False}) == {
+        "--workers": "whether 4 goes with it can't be told"
+    }
+
+
 @pytest.mark.parametrize(
     ("command", "found"),
     [
@@ -203,3 +217,8 @@ def test_plain_wrappers_before_a_script_leave_it_its_flags(wrapper: str, ran: st
     assert recipe.own_words(words) == len(words)
     assert recipe.with_flags(words, {"--lr": 2}) == [*words, "--lr", "2"]
     assert recipe.own_words([*words, "config/small.py"]) == (None if "-m" in ran.split() else len(words))
+
+
+@pytest.mark.parametrize("script", ["profile.py", "cProfile.py", "./pdb.py", "timeit.py"])
+def test_a_script_file_that_is_called_like_a_module_of_pythons_gets_its_flags(script: str) -> None:
+    assert recipe.with_flags(["python", script], {"--lr": 2}) == ["python", script, "--lr", "2"]

@@ -42,6 +42,20 @@ def test_a_trial_is_a_band_that_ends_where_it_was_written() -> None:
     assert (band.from_s, band.to_s, band.outcome) == (2.0, 5.0, "kept")
 
 
+def test_a_remedy_is_on_from_where_it_was_kept_to_where_it_is_gone() -> None:
+    on = tui.snapshot(active=["optimizer.fused"], state="judged")
+    found = timeline(
+        (0.0, tui.snapshot(active=[], state="judged")),
+        (4.0, tui.snapshot(active=["optimizer.fused"], state="tuning")),  # a block: it is off again at once
+        (8.0, tui.tuned()),
+        (9.0, on),
+        (20.0, on),
+        (21.0, tui.snapshot(active=[], state="judged")),
+    )
+    bands = [(each.text, each.from_s, each.to_s) for each in found.bands if each.kind == "on"]
+    assert bands == [("optimizer.fused", 8.0, 21.0)]
+
+
 def switch(text: str, active: list[str] | None = None) -> ActivityLine:
     return ActivityLine(text=text, about="switch", active=active)
 

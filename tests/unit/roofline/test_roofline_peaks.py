@@ -114,6 +114,20 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_json_is_the_contracts_object_on_one_line(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--device", "cpu", "--json") == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    found = json.loads(out)
+    promised = {"schema", "device", "python_adds_per_s", "torch_ops_per_s", "sweep", "peak_flops"}
+    promised |= {"peak_bytes_per_s", "ridge_ops_per_element", "matmul", "fusion"}
+    assert promised <= found.keys()
+    assert found["sweep"][0].keys() == {"repeat", "runtime_ns", "flops", "bytes_per_s"}
+    assert {"n", "flops"} <= found["matmul"][0].keys()
+    assert {"unfused_ns", "fused_ns", "ratio"} <= found["fusion"].keys()
+    assert (found["threads"], found["single_thread"]["threads"]) == (2, 1)
+
+
 def test_a_calibration_of_an_earlier_version_without_a_flame_is_made_anew_where_one_is_wanted(
     cached: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,14 @@ def test_the_whole_roofline_lends_its_curve(tmp_path: Path) -> None:
     assert again.curve == []
 
 
+def test_the_curve_is_met_at_its_points_and_flat_beyond_its_ends() -> None:
+    for point in CURVE:
+        assert CURVED.matmul_flops_at(point.n, point.n, point.n) == pytest.approx(point.flops)
+    assert CURVED.matmul_flops_at(2, 2, 2) == 1e9
+    assert CURVED.matmul_flops_at(9000, 9000, 9000) == 20e9
+    assert CURVED.matmul_flops_at(128, 128, 128) == pytest.approx(4e9)  # half-way on both logarithms
+
+
 @given(sizes=st.tuples(*[st.integers(1, 5000)] * 3))
 def test_the_curve_never_leaves_its_range_and_knows_no_order_of_sizes(sizes: tuple[int, int, int]) -> None:
     found = CURVED.matmul_flops_at(*sizes)

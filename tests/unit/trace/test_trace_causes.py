@@ -109,6 +109,19 @@ def test_the_host_computes_in_operators_that_always_last() -> None:
     assert device.held_up_ns == 0
 
 
+def test_a_short_time_in_a_loader_is_not_said_to_be_none() -> None:
+    scene = Scene()
+    scene.operator(0, 4_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    scene.operator(5_000, 900_000, "aten::add")
+    for at in (10_000, 990_000):
+        scene.kernel(at, 10_000, launch=(at - 3_000, 500))
+    notes = {each.signal: each.note for each in analyse_trace(as_trace(scene)).devices[0].evidence}
+    assert notes["host_in_loader"] == "no data loader was seen"  # it lies before the device's span
+    scene.operator(20_000 + 900_000, 4_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    notes = {each.signal: each.note for each in analyse_trace(as_trace(scene)).devices[0].evidence}
+    assert notes["host_in_loader"] == "main thread under 1 % of the span inside a data loader"
+
+
 def test_a_wait_is_named_by_call_operator_and_line_and_is_the_price_of_the_gap_that_began_in_it() -> None:
     scene = Scene()
     scene.python(-9_000, 40_000, "train.py(40): loop")

@@ -71,3 +71,16 @@ def test_a_rank_that_waits_in_collectives_is_told_for_whom(tmp_path: Path) -> No
     assert waiting.regime == "communication"
     assert "rank 1 (100 %)" in waiting.reason
     assert any("Speed it up" in each.text for each in waiting.advice)
+
+
+def test_ranks_whose_collectives_differ_are_not_matched(tmp_path: Path) -> None:
+    job(tmp_path, [0, 100])
+    other = Scene()
+    other.kernel(0, 100, REDUCE)
+    path = other.write(tmp_path, "other.json")
+    names = ["rank0.json", "other.json"]
+    found = analyse([TraceFile(name=name, path=tmp_path / name) for name in names]).ranks
+    assert path.exists()
+    assert found.matched_collectives == 0
+    assert found.ranks[0].waiting_ns is None
+    assert "differ" in found.note

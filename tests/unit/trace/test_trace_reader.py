@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -27,6 +28,18 @@ def figures(trace: Trace) -> list[object]:
 def test_the_columns_do_not_depend_on_how_the_file_is_cut_into_blocks(size: int) -> None:
     text = busy_scene(steps=2, kernels=6).text()
     assert figures(in_blocks(text, size)) == figures(in_blocks(text, len(text)))
+
+
+def test_members_of_a_compressed_trace_are_read_on_behind_padding(tmp_path: Path) -> None:
+    text = busy_scene(1, 3).text()
+    target = tmp_path / "trace.json.gz"
+    target.write_bytes(gzip.compress(text[:100]) + bytes(20_000) + gzip.compress(text[100:]))
+    trace = read(target)
+    assert (len(trace.gpu), trace.damage) == (3, None)
+    target.write_bytes(gzip.compress(text) + b"more")
+    trace = read(target)
+    assert len(trace.gpu) == 3
+    assert "behind the compressed stream stands something else" in (trace.damage or "")
 
 
 def test_a_cut_file_gives_what_stands_before_the_cut_and_says_so(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from autobrrr.report import text_bars
 from autobrrr.report.page_model import LogScale
 from autobrrr.report.text_rows import Row, plain
 from autobrrr_tui.panes import glance_pane
+from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.view_state import Mark, ScreenStanding, View, left_on, take
 from support.screens import tui
 
@@ -81,6 +84,13 @@ def test_what_fits_only_a_new_start_is_not_answered_with_a_tuning_of_the_running
     assert said.startswith("edit the script, 1.67x predicted (autobrrr explain edit.no_sync)")
     kept = tui.judged(snapshot=tui.snapshot(active=["gc.freeze"], advice=view.snapshot.advice))
     assert glance_pane.next_step(kept)[0].startswith("e saves what is on as a recipe, then edit the script, ")
+
+
+def test_a_tuner_that_rests_says_who_made_it_and_how_it_goes_on() -> None:
+    joined = replace(tui.trying(), details=tui.details(paused=True), progress=None)
+    said = activity(joined)
+    assert said.startswith("paused: someone pressed space on a screen; press it again to continue; trying")
+    assert "press it again" not in activity(replace(joined, readonly=True))
 
 
 def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more() -> None:

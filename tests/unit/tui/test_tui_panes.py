@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autobrrr import quantities
-from autobrrr.records import RankLine, Reverted
+from autobrrr.records import RankLine, Reverted, Tuning
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.report import text_bars
 from autobrrr.report.page_text import ListChoice, page_rows
@@ -151,6 +151,17 @@ def test_the_list_of_remedies_says_in_whole_words_what_changes_training(width: i
         line = next(plain(each) for each in rows if "batch.larger" in plain(each))
         assert line.endswith(" changes-training")
         assert max(width_of(each) for each in rows) <= width
+
+
+def test_what_was_applied_after_a_tuning_is_not_called_proven() -> None:
+    tuned: Tuning = tui.tuned()
+    view = take(take(View(standing=ScreenStanding.LIVE), tui.snapshot(active=tuned.kept)), tuned)
+    assert "proven" in plain(glance_pane.gain(view, 90).rows[0])
+    other = take(view, tui.snapshot(active=["gc.threshold"]))
+    assert not any("proven" in plain(line) for line in glance_pane.gain(other, 90).rows)
+    assert not glance_pane.gain(other, 90).note
+    both = take(view, tui.snapshot(active=[*tuned.kept, "gc.threshold"]))
+    assert plain(glance_pane.gain(both, 90).rows[0]).endswith(f"proven with {', '.join(tuned.kept)}")
 
 
 def test_what_the_guard_has_reverted_since_is_not_called_proven() -> None:

@@ -127,3 +127,14 @@ def test_jobs_can_be_searched_and_sorted() -> None:
     assert " 101 " not in text
     _, entered, deep = after("slash", *"fit", "enter", "enter")
     assert (entered, deep) == ([102], 1)
+
+
+def test_ranks_of_one_job_stand_together() -> None:
+    jobs = [
+        tui.job_line(pid, script="a.py", rank=rank, job=job)
+        for pid, rank, job in ((11, 1, "x"), (12, None, None), (13, 0, "x"))
+    ]
+    text, _, _ = after(jobs=lambda: jobs)
+    order = [text.index(f" {pid} ") for pid in (13, 11)]
+    assert order == sorted(order)
+    assert text[order[0] : order[1]].count("a.py") == 1

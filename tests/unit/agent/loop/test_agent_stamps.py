@@ -195,6 +195,16 @@ def test_an_error_of_the_device_ends_the_stamps_and_leaves_the_agent(job: Stampe
     assert not job.stamps.active
 
 
+def test_a_model_that_moves_to_a_device_while_it_trains_is_stamped_from_then_on(job: Stamped) -> None:
+    job.stamps.ask(1, 1, 0)
+    job.step(MS, plain=False)
+    job.stamps.device = job.device
+    job.step(MS, plain=False)
+    job.device.done_ns = 100 * MS
+    job.step(MS, plain=False)
+    assert job.written == {2: MS}
+
+
 class Optimizer:
     def __init__(self, *devices: str) -> None:
         self.param_groups = [{"params": [torch.empty(1, device=device)]} for device in devices]

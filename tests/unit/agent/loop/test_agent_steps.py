@@ -2,7 +2,7 @@
 
 import pytest
 
-from autobrrr.agent.loop.step_pattern import SETTLING_STEPS, StepPattern, Usual
+from autobrrr.agent.loop.step_pattern import SETTLING_STEPS, Pattern, StepPattern, Usual
 
 A, B = 101, 202
 
@@ -37,6 +37,14 @@ def test_a_step_that_began_under_another_rule_is_not_representative() -> None:
     assert steps.pattern.anchor == B
     assert closed[0]
     assert not closed[-1]
+
+
+def test_what_comes_after_a_gap_is_not_joined_with_what_came_before_it() -> None:
+    steps = StepPattern()
+    closings(steps, [A, A, A, B] * 5)
+    steps.passed(30)  # went the short way, and the optimizer that closes steps fires no more
+    closings(steps, [A, A, A, A])
+    assert steps.pattern == Pattern(anchor=A, cycle=1)
 
 
 def test_an_optimizer_that_fires_now_and_then_is_no_step() -> None:

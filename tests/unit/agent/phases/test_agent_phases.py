@@ -92,6 +92,14 @@ def test_a_traced_step_keeps_when_its_phases_began_and_what_lay_between_two_netw
     assert spent(clock, 12) == {"other": 1, "forward": 9, "backward": 2}
 
 
+def test_what_comes_before_the_same_network_is_called_again_is_other_and_no_pause(clock: PhaseClock) -> None:
+    clock.traced = True
+    for at in (0, 5):
+        forward(clock, at, at + 1)
+    clock.backward_enter(6)
+    assert clock.pauses == [(6, 6)]
+
+
 def test_a_closure_that_runs_inside_the_update(clock: PhaseClock) -> None:
     clock.update_enter(0)  # a trainer calls forward and backward inside step
     zero(clock, 2, 4)

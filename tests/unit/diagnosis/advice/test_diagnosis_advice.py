@@ -1,5 +1,7 @@
 """Advice fits the verdict and the job; predictions come from the measured step."""
 
+from dataclasses import replace
+
 import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
@@ -15,6 +17,13 @@ UPDATES = {"data_wait": 0.0, "forward": 0.2, "backward": 0.2, "optimizer": 0.6, 
 
 def advice(job: Measurements) -> dict[str, Advice]:
     return {one.remedy: one for one in judge(job).verdict.advice}
+
+
+def test_a_job_without_a_dataloader_is_told_no_setting_of_one() -> None:
+    by_hand = replace(diagnosis.tiny_mlp(), anatomy=anatomy(None))
+    names = {one.remedy for one in judge(by_hand).verdict.advice}
+    assert names
+    assert not {name for name in names if name.startswith(("loader.", "batch."))}
 
 
 def test_overhead_gets_its_cures_best_first() -> None:
@@ -73,6 +82,15 @@ def test_time_of_an_optimizer_of_the_users_is_not_promised_by_another_ones_kerne
     both = anatomy(optimizers=("Muon", "AdamW"))
     found = advice(measured(operations=900, fixed=0.95, build=both))
     assert found["optimizer.fused"].why == REGISTRY["optimizer.fused"].doc
+
+
+def test_sgd_without_state_has_less_to_gain_than_with_momentum() -> None:
+    def gain(state_bytes: int) -> float:
+        build = anatomy(optimizers=("SGD",), tensors=40, state_bytes=state_bytes)
+        job = measured(shares=UPDATES, kernels=0.6, build=build)
+        return predicted_gain(job)["optimizer.fused"]
+
+    assert gain(0) < gain(1_000)
 
 
 def test_one_thread_is_advised_for_short_kernels_on_several_threads() -> None:

@@ -93,6 +93,10 @@ def test_calls_for_nothing_have_their_part_of_the_looks(what: str, edit: str, re
     assert "50 % of the time" in found.why
 
 
+def test_cudnn_is_no_matter_where_nothing_convolves() -> None:
+    assert costly_settings(having(tiny_mlp(), "cudnn_benchmark")) == []
+
+
 @pytest.mark.parametrize(
     ("what", "edit", "removed", "samples", "share"),
     [
@@ -323,6 +327,25 @@ def test_a_model_that_runs_for_each_item_is_told_where_one_update_has_many_backw
         assert ("edit.fewer_calls" in advised(several)) == told
 
 
+def test_the_line_that_makes_such_a_tensor_is_told_not_the_backward_that_takes_more() -> None:
+    ops, shapes = ("div.Tensor", "sum.dim_IntList"), ("256x1x128 256x256x1", "256x256x128")
+    ahead, back = (
+        [
+            an_op(f"aten.{op}", each, 1, phase=phase, shapes=shape)
+            for op, shape in zip(ops, shapes, strict=True)
+        ]
+        for phase, each in (("forward", 0.5e6), ("backward", 4e6))
+    )
+    looks = {"backward": ("train.py:75 main", 81), "other": ("train.py:52 similarity", 12)}
+    places = [
+        FrameCount(where=at, phase=phase, in_loader=False, samples=n) for phase, (at, n) in looks.items()
+    ]
+    job = measured(10 * MS, trace=traced(10 * MS, kernels=0.9, work=[*ahead, *back]))
+    job = dataclasses.replace(job, frames=FrameSamples(samples=100, places=places))
+    (found,) = [one for one in ledger_edits(job) if one.remedy == "edit.no_outer_tensor"]
+    assert "train.py:52 similarity" in found.why
+
+
 @pytest.mark.parametrize(("optimizer", "told"), [("Shampoo", True), ("AdamW", False)])
 def test_dear_work_of_an_own_optimizer_has_an_edit(optimizer: str, told: bool) -> None:
     place = FrameCount(where="train.py:42 inverse_root", phase="optimizer", in_loader=False, samples=70)
@@ -331,6 +354,14 @@ def test_dear_work_of_an_own_optimizer_has_an_edit(optimizer: str, told: bool) -
     job = measured(8 * MS, shares, trace=trace, stacks=FrameSamples(samples=100, places=[place]))
     job = dataclasses.replace(job, anatomy=diagnosis.anatomy(optimizers=[optimizer]))
     assert ("edit.optimizer_work" in advised(job)) == told
+
+
+def test_short_floats_are_told_where_the_cpu_has_no_instructions_for_them() -> None:
+    slow = diagnosis.worked("aten.mm.default", 0.9, 10 * MS, rate=0.05)
+    short = msgspec.structs.replace(slow, dtype="bfloat16")
+    job = diagnosis.kernel_bound(short, step_ns=10 * MS, peaks=diagnosis.peaks_of_machine())
+    assert "edit.float32_products" in advised(dataclasses.replace(job, bf16=False))
+    assert "edit.float32_products" not in advised(dataclasses.replace(job, bf16=True))
 
 
 def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_bring() -> None:

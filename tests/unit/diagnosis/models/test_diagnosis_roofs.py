@@ -54,6 +54,14 @@ def slow_products(
     return diagnosis.kernel_bound(msgspec.structs.replace(one, alone_ns=own_ns, shapes=shapes))
 
 
+def test_products_that_are_no_faster_alone_are_compute_however_far_from_the_peak() -> None:
+    found = verdict(slow_products(0.9))
+    assert (found.regime, found.limit) == ("compute", "kernels")
+    assert found.confidence == "high"
+    assert "90 % of what this machine does on such shapes" in found.reason
+    assert "(100 at best; 100 % of their time against" in found.reason
+
+
 @pytest.mark.parametrize(
     "measured",
     [
@@ -110,6 +118,34 @@ def test_products_below_the_ridge_that_neither_bytes_nor_faults_explain_are_not_
     assert found.shares.compute == 0.0
 
 
+def test_pointwise_chains_and_norms_are_memory() -> None:
+    found = verdict(diagnosis.pointwise_chain())
+    assert (found.regime, found.confidence) == ("memory", "high")
+    assert "pointwise 60 %, norm 30 %" in found.adds
+    assert "at 20 GB/s take 60 % of the step" in found.reason
+
+
+def test_kernels_whose_shapes_were_not_read_are_no_regime_and_exclude_none() -> None:
+    def unread(job: Measurements, part: float) -> Measurements:
+        rest = worked("aten.mul.Tensor", part, STEP_NS)
+        work = [*job.traced.work, msgspec.structs.replace(rest, shapes="", flops=None, bytes=None)]
+        kernels = sum(one.kernel_ns for one in work)
+        scale = 0.95 * STEP_NS / kernels
+        scaled = [msgspec.structs.replace(one, kernel_ns=scale * one.kernel_ns) for one in work]
+        return kernel_bound(*scaled, probe=probed(STEP_NS, fixed=0.02))
+
+    little, much = unread(diagnosis.products_at_peak(), 0.05), unread(diagnosis.products_at_peak(), 0.6)
+    assert verdict(little).regime == "compute"
+    assert "memory" in reading(little, "kernel_time").against
+    found = verdict(much)
+    assert found.regime not in ("compute", "memory")
+    assert found.shares.memory == pytest.approx(0.0, abs=0.05)
+    assert (found.shares.other or 0.0) >= 0.35
+    told = reading(much, "kernel_time")
+    assert told.against == ()
+    assert "of unknown shape" in told.note
+
+
 @pytest.mark.parametrize(
     ("op", "shapes", "count", "small"),
     [
@@ -130,6 +166,15 @@ def test_only_what_is_small_is_underfilled(op: str, shapes: str, count: int, sma
     found = verdict(job)
     assert found.regime == ("underfilled" if small else "unknown")
     assert "kernels far below both roofs" in found.reason
+
+
+def test_a_recurrent_layer_far_below_both_roofs_is_underfilled_and_not_memory() -> None:
+    lstm = kernel_bound(
+        worked("aten.mkldnn_rnn_layer.default", 0.85, STEP_NS, rate=0.03, bandwidth=0.04, count=1)
+    )
+    assert under(lstm).ops[0].regime == "underfilled"
+    skinny = kernel_bound(worked("aten.mm.default", 0.85, STEP_NS, rate=0.03, bandwidth=0.7, count=4))
+    assert under(skinny).ops[0].regime == "memory"
 
 
 def faster_when_traced(job: Measurements) -> Measurements:
@@ -183,6 +228,23 @@ def test_peaks_measured_beside_others_must_be_beaten_by_as_much() -> None:
     known = peaks_of_machine(waited_share=0.7)  # as high as one thread's by itself: no higher
     alone = msgspec.structs.replace(known, matmul_flops_of_one=1.1 * known.matmul_flops / known.threads)
     assert reading(diagnosis.replaced(measured, peaks=alone), "matmul_rate").says == "compute"
+
+
+def test_without_peaks_kinds_of_operators_are_told_apart_all_the_same() -> None:
+    measured = diagnosis.replaced(diagnosis.skinny_products(), peaks=None)
+    found = verdict(measured)
+    assert found.shares.compute == pytest.approx(0.75, abs=0.02)
+    assert found.shares.underfilled is None
+    assert found.regime == "unknown"
+    assert "not measured yet: run diagnose" in reading(measured, "matmul_rate").note
+
+
+def test_a_type_without_a_measured_peak_has_no_roof() -> None:
+    odd = kernel_bound(worked("aten.mm.default", 0.9, STEP_NS, rate=0.1, bandwidth=0.0, dtype="bfloat16"))
+    assert under(odd).ops[0].regime == "compute"
+    assert reading(odd, "roofline").abstained
+    double = kernel_bound(worked("aten.mm.default", 0.9, STEP_NS, rate=0.4, dtype="float64"))
+    assert reading(double, "matmul_rate").value == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(

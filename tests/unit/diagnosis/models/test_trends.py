@@ -36,6 +36,12 @@ def test_steps_that_grow_are_told_with_the_line() -> None:
     assert "edit.running_figure" in {one.remedy for one in verdict.advice}
 
 
+@pytest.mark.parametrize("comes_at", [60, 150, 240])
+def test_steps_that_another_program_makes_longer_at_once_do_not_grow(comes_at: int) -> None:
+    longer = noise(0, 300) * np.where(np.arange(300) < comes_at, 1.0, 1.8)
+    assert judge(dataclasses.replace(job(longer), frames=frames(host=90, model=60))).verdict.trends == []
+
+
 @pytest.mark.integration  # a long simulation
 def test_noise_is_a_trend_in_no_more_than_one_series_of_a_thousand() -> None:
     draw, told = np.random.default_rng(0), 0

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from autobrrr.diagnosis.ranks.late_rank import TimedRank, _most_of_others, _others, late_rank, longer_phases
 from autobrrr.diagnosis.ranks.rank_steps import same_steps
+from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.records import CollectiveWaits, LateRank
 from support.judged.diagnosis import machine
 from support.judged.rank_steps import MS, RankModel, job
@@ -215,3 +216,24 @@ def test_each_rank_is_set_against_the_middle_and_the_most_of_the_others(ranks: i
     others = [np.delete(values, who, axis=0) for who in range(ranks)]
     assert np.array_equal(_others(values), [np.median(each, axis=0) for each in others])
     assert np.array_equal(_most_of_others(values), [each.max(axis=0) for each in others])
+
+
+def test_where_not_all_ranks_were_compared_one_that_waits_itself_is_not_named() -> None:
+    late = RankModel(more_ms={"forward": 12.0})
+    assert judged(RankModel(), late, world_size=4).rank == 1
+    waiting = [msgspec.structs.replace(each, collectives_ms=10.0) for each in (RankModel(), late)]
+    found = judged(*waiting, world_size=4)
+    assert (found.rank, found.why) == (None, "incomplete")
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        None,
+        CollectiveWaits(status="abstained", why="busy"),
+        CollectiveWaits(status="ok", step_ns=[1, 2, 3], exposed_ns=[1, 1, 1]),
+        CollectiveWaits(status="ok", step_ns=[9, 9, 9, 9, 9], exposed_ns=[1]),
+    ],
+)
+def test_without_enough_timed_steps_there_are_no_times(waits: CollectiveWaits | None) -> None:
+    assert rank_times(waits) is None

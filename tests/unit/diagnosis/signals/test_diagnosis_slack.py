@@ -10,7 +10,7 @@ import pytest
 from autobrrr.agent.measure.host_holds import HOLDS
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.signals.busy_machine import busy_machine
-from autobrrr.diagnosis.signals.host_slack import Awaited, awaited, idle_by_place
+from autobrrr.diagnosis.signals.host_slack import Awaited, awaited, host_slack, idle_by_place
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.records import CollectiveWaits, HostHold, HostSlack, ProfilerWindow, Shares, Verdict
 from support.judged.diagnosis import waiting_rank
@@ -152,6 +152,12 @@ def test_a_device_that_is_steps_behind_the_host_waits_for_nothing_of_its_doing(v
     confirmed = replace(measured(PRODUCTS, None), ahead=np.ones(40, dtype=np.bool_))
     sure = device_verdict(confirmed, busy_machine(confirmed))
     assert (sure.limit, sure.limit_confidence) == ("kernels", "high")
+
+
+def test_a_device_with_work_at_one_place_alone_excludes_nothing() -> None:
+    reading = host_slack(measured(PRODUCTS, slack(1, 0, 0.5)))
+    assert (reading.says, reading.against, reading.firm) == (None, (), False)
+    assert "0 % of the holds before the backward" in reading.note
 
 
 PYTHON = said("host", "host", host=0.8, memory=0.2)

@@ -3,10 +3,12 @@
 import msgspec
 
 from autobrrr.diagnosis.models.size_sweep import size_sweep
+from autobrrr.diagnosis.signals.batch_probe_signal import batch_probe
 from autobrrr.records import BatchMemory, ShadowProbe
 from autobrrr.report.page_text import parts_text
 from autobrrr.report.pages.diagnosis_parts import sweep_parts
-from support.judged.diagnosis import MS, probed
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, measured, probed
 
 MIB = 1 << 20
 MEMORY = BatchMemory(
@@ -40,3 +42,9 @@ def test_a_curve_is_no_reason_to_hold_a_sweep_back() -> None:
     swept = probed(10.0 * MS, curve=lambda factor: 0.2 + 0.8 * factor**2)
     found = size_sweep(msgspec.structs.replace(swept, sweep="length"))
     assert (found.status, found.along) == ("ok", "length")
+
+
+def test_the_probe_says_how_many_samples_would_fit() -> None:
+    probe = probed(fixed=0.95, memory=MEMORY)
+    assert "memory for about 1000 samples" in batch_probe(measured(probe=probe)).note
+    assert "samples" not in batch_probe(diagnosis.tiny_mlp()).note

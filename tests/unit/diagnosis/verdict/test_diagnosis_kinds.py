@@ -163,6 +163,11 @@ def test_more_dispatch_than_step_is_a_calibration_to_distrust() -> None:
     assert "calibration is off" in found.reason
 
 
+def test_two_that_agree_firmly_wait_for_no_probe() -> None:
+    traces = [diagnosis.traced(operations=count) for count in (900, 600)]
+    assert [verdict(diagnosis.measured(trace=each)).confidence for each in traces] == ["high", "low"]
+
+
 @pytest.mark.parametrize(("delay", "regime"), [(0.05, "overhead"), (0.15, "overhead"), (0.4, "unknown")])
 def test_a_busy_machine_lowers_a_verdict_then_withholds_it(delay: float, regime: str) -> None:
     found = verdict(diagnosis.tiny_mlp(host=diagnosis.machine(delay)))
@@ -324,6 +329,13 @@ def test_before_anything_is_measured_the_verdict_says_so() -> None:
     assert "no step has ended since attach" in compiling.reason
 
 
+def test_steps_of_which_none_counts_are_not_said_to_be_missing() -> None:
+    found = verdict(Measurements(pid=7, seen=8))
+    assert found.regime == "unknown"
+    assert "no step counts yet (8 since attach)" in found.reason
+    assert "no step has ended" not in found.reason + found.limit_reason
+
+
 def test_before_the_first_step_ends_the_verdict_says_where_the_main_thread_stands() -> None:
     stacks = diagnosis.frames(host=300, loader=100)
     for host in ((), diagnosis.machine(0.8)):  # on a busy machine, too
@@ -331,6 +343,11 @@ def test_before_the_first_step_ends_the_verdict_says_where_the_main_thread_stand
         assert (found.regime, found.limit, found.advice) == ("unknown", "unknown", [])
         assert "other code 75 %, waiting for data 25 %" in found.reason
         assert "most at train.py:77 log_metrics" in found.reason
+
+
+def test_stacks_without_a_number_of_samples_say_nothing_of_where_the_main_thread_stands() -> None:
+    stacks = msgspec.structs.replace(diagnosis.frames(host=300), samples=0)
+    assert verdict(Measurements(pid=7, frames=stacks)).reason == "no step has ended since attach"
 
 
 def test_a_trace_that_fails_its_guard_is_given_as_the_reason() -> None:

@@ -79,6 +79,16 @@ def test_calls_and_gradients_are_told_together_and_lie_in_their_phases() -> None
     assert where == pytest.approx({"other": 0.1, "forward": 0.1, "backward": 0.45}, abs=0.01)
 
 
+def test_steps_of_which_few_communicate_exclude_nothing() -> None:
+    job = hand_parallel()
+    step_ns = job.collectives.step_ns
+    seldom = msgspec.structs.replace(
+        job.collectives, exposed_ns=[0, 0, 0, 0, step_ns[4], step_ns[5]], called_ns=[]
+    )
+    reading = read_all(dataclasses.replace(job, collectives=seldom))["collective_wait"]
+    assert (reading.value, reading.says, reading.against) == (0.0, None, ())
+
+
 def test_the_wait_of_one_backward_of_several_excludes_nothing() -> None:
     job = waiting_rank(exposed=0.05, blocked=0.1)
     several = msgspec.structs.replace(job.collectives, reduced=[4] * len(job.collectives.step_ns))
