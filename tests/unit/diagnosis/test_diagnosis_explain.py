@@ -76,6 +76,14 @@ def test_every_word_of_a_screen_is_explained() -> None:
     assert words - set(EXPLANATIONS) == set()
 
 
+def test_a_remedy_is_explained_from_its_own_entry() -> None:
+    found = EXPLANATIONS["threads.intra_op"]
+    assert found.meaning == REGISTRY["threads.intra_op"].doc
+    assert "overhead or compute or memory" in found.source
+    assert "option threads: 1 to 4096" in found.guards
+    assert "never run on a GPU yet" in EXPLANATIONS["precision.tf32"].guards[-1]
+
+
 def test_an_edit_is_explained_by_a_line_before_and_after_its_class_and_its_table() -> None:
     for entry in EXPLANATIONS.values():
         assert [line[:2] for line in entry.example.splitlines()] == ["- ", "+ "] * (entry.kind == "edit")
@@ -83,6 +91,11 @@ def test_an_edit_is_explained_by_a_line_before_and_after_its_class_and_its_table
     assert EXPLANATIONS["edit.vectorize"].source.endswith("predicted to save: 50 % of its time")
     assert EXPLANATIONS["edit.float32"].source.endswith("predicted to save: half of kernels")
     assert EXPLANATIONS["edit.no_sync"].source.endswith("its gain is not predicted")
+
+
+def test_every_word_of_a_limit_is_explained_as_one() -> None:
+    for word in get_args(Limit):
+        assert "As a limit" in EXPLANATIONS[word].meaning
 
 
 def test_an_explanation_says_what_where_from_and_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,3 +134,13 @@ def test_a_typo_is_exit_2_with_the_nearest_name(capsys: pytest.CaptureFixture[st
     with pytest.raises(UsageError) as raised:
         explained("zzzzzz")
     assert "lists all" in raised.value.hint
+
+
+def test_the_pairs_of_the_table_are_told() -> None:
+    assert "traced_steps + batch_probe" in EXPLANATIONS["overhead"].source
+    assert "kernel_time + traffic" in EXPLANATIONS["memory"].source
+    assert EXPLANATIONS["sync"].source == (
+        "named when these agree, on a GPU and in traces: time_split + blocked_calls"
+    )
+    open_ended = {name for name in get_args(Regime) if "these agree" not in EXPLANATIONS[name].source}
+    assert open_ended == {"mixed", "unknown"}

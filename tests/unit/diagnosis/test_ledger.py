@@ -12,7 +12,7 @@ from autobrrr.diagnosis.ledger import ledger, loading_parts, placed_trends, wher
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CodeSite, FrameCount, FrameSamples
-from support.judged.diagnosis import MS, machine, measured, sampled, traced
+from support.judged.diagnosis import MS, frames, machine, measured, sampled, traced
 
 SHARES = {"data_wait": 0.02, "forward": 0.2, "backward": 0.2, "optimizer": 0.1, "other": 0.48}
 
@@ -60,6 +60,13 @@ def test_rows_sum_to_the_step(drawn: list[tuple[int, str, int, int]]) -> None:
     assert all(row.ns > 0 for row in rows)
 
 
+def test_a_function_is_told_with_all_its_lines_and_before_the_lines_that_run_the_model() -> None:
+    first, *others = wheres(job(GUARDED))
+    assert (first.place, first.phase) == ("train.py:22 guard", "other")
+    assert first.share == pytest.approx(55 / 150, abs=1e-3)
+    assert [row.line for row in others] == [40, 41, 38]
+
+
 def test_a_backward_comes_after_the_function_that_it_goes_back_through() -> None:
     looks = place("train.py:40 <module>", "backward", 60), place("train.py:41 <module>", "optimizer", 25)
     for others, lines in (
@@ -76,6 +83,47 @@ def test_lines_are_told_of_steps_that_don_t_count_yet_and_not_of_what_comes_befo
     begun = Measurements(pid=7, seen=6, frames=looks)
     assert [row.place for row in wheres(begun)] == ["helpers.py:25 char_tensor", "model.py:26 forward"]
     assert wheres(dataclasses.replace(begun, seen=0)) == []
+
+
+def test_time_since_the_look_before_weighs_and_not_the_number_of_looks() -> None:
+    held = stacks(
+        place("train.py:9 holds_the_interpreter", "other", 10, ns=900 * MS),
+        place("train.py:40 <module>", "backward", 50, ns=100 * MS),
+    )
+    assert wheres(job(held))[0].share == pytest.approx(0.9)
+
+
+def test_a_few_looks_name_no_line() -> None:
+    few = stacks(place("train.py:22 guard", "other", 3), place("train.py:40 <module>", "backward", 90))
+    assert [row.line for row in wheres(job(few))] == [40]
+    none = stacks(place("train.py:22 guard", "other", 12))
+    assert wheres(job(none)) == []
+    assert all(row.where is None for row in ledger(job(none)))
+
+
+def test_where_others_have_the_cpus_a_phase_is_as_long_as_its_clock_says() -> None:
+    waiting = stacks(place("train.py:22 guard", "other", 5), place("train.py:40 <module>", "backward", 95))
+    busy = {row.line: row.share for row in wheres(job(waiting, host=machine(run_delay_share=0.7)))}
+    assert busy == {22: SHARES["other"], 40: SHARES["backward"]}
+    rows = ledger(job(waiting, host=machine(run_delay_share=0.7)))
+    assert {row.phase for row in rows if row.source == "phase clock"} == {"data_wait", "forward", "optimizer"}
+
+
+def test_what_no_clock_measures_is_told_from_what_lies_between_the_phases() -> None:
+    compiled = {"data_wait": 0.0, "backward": 0.2, "other": 0.8}
+    looks = stacks(
+        place("train.py:22 guard", "other", 5),
+        place("train.py:38 <module>", "forward", 60),
+        place("train.py:40 <module>", "backward", 35),
+    )
+    found = wheres(measured(8 * MS, compiled, stacks=looks, host=machine(run_delay_share=0.7)))
+    assert {row.line: round(row.share, 2) for row in found} == {22: 0.06, 38: 0.74, 40: 0.2}
+
+
+def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
+    phases = ("forward", "backward", "optimizer", "other")
+    trainer = stacks(*(place("train.py:99 main", phase, 20) for phase in phases))
+    assert wheres(job(trainer)) == []
 
 
 @pytest.mark.parametrize(("others", "where"), [(20, "model.py:28 hook"), (60, None)])
@@ -98,6 +146,14 @@ def test_a_line_that_runs_forward_and_backward_is_told_as_two() -> None:
     both = stacks(place("train.py:9 main", "forward", 36), place("train.py:9 main", "backward", 64))
     rows = {row.phase: row.share for row in wheres(job(both))}
     assert rows == pytest.approx({"forward": 0.36, "backward": 0.64})
+
+
+def test_a_function_that_trains_is_told_line_by_line() -> None:
+    phases = {38: "forward", 40: "backward", 41: "optimizer", 44: "other"}
+    looks = stacks(*(place(f"train.py:{line} train", phase, 25) for line, phase in phases.items()))
+    rows = wheres(job(looks))
+    assert {row.line: row.share for row in rows} == dict.fromkeys(phases, 0.25)
+    assert rows[0].line == 44
 
 
 def test_waiting_for_workers_is_told_by_what_they_do() -> None:
@@ -165,3 +221,7 @@ def test_what_loading_waits_for_is_said_before_the_queue_is_looked_at(
     if does == "worker start":
         assert verdict.advice[0].remedy == "loader.persistent_workers"
         assert verdict.advice[0].expected == pytest.approx(150 / 20, rel=0.01)
+
+
+def test_an_agent_that_tells_no_time_is_read_by_the_number_of_its_looks() -> None:
+    assert wheres(job(frames(host=60, model=40)))[0].share == pytest.approx(0.6)

@@ -15,6 +15,7 @@ from support.trace_scenes import (
     NCCL,
     back_to_back,
     copying,
+    loading,
     queued,
     verdict,
 )
@@ -83,6 +84,36 @@ def test_attention_that_is_written_out_is_priced_by_what_goes_over_its_weights()
     assert "attention" not in advice(verdict(attention(fused=True)))
 
 
+def test_a_softmax_over_what_no_product_made_is_no_attention() -> None:
+    scene = Scene(head=HEAD)
+    for index in range(100):
+        scene.operator(index * 1_000, 900, "aten::_softmax", **{"Input Dims": [[64, 100, 1000]]})
+        scene.kernel(
+            500_000 + index * 50_000,
+            49_000,
+            "void softmax_warp_forward<float>",
+            launch=(index * 1_000 + 100, 300),
+            grid=GRID,
+            block=BLOCK,
+        )
+    assert "attention" not in advice(verdict(scene))
+
+
+def test_an_allocation_for_each_kernel_is_a_cache_that_is_off() -> None:
+    def allocating(every: int) -> TraceAdvice:
+        scene = Scene(head=HEAD)
+        for index in range(200):
+            at = index * 50_000
+            scene.operator(at, 45_000, "aten::empty")
+            if index % every == 0:
+                scene.call(at + 1_000, 30_000, "cudaMalloc")
+            scene.kernel(at + 45_000, 4_000, launch=(at + 40_000, 4_000), grid=GRID, block=BLOCK)
+        return advice(verdict(scene))["allocation"]
+
+    assert "PYTORCH_NO_CUDA_MEMORY_CACHING" in allocating(every=1).text
+    assert "expandable_segments" in allocating(every=4).text
+
+
 def test_pageable_copies_are_told_from_pinned_ones() -> None:
     pageable = advice(verdict(copying("HtoD (Pageable -> Device)")))["input_copies"]
     pinned = advice(verdict(copying("HtoD (Pinned -> Device)")))["input_copies"]
@@ -127,3 +158,15 @@ def test_no_sentence_asks_for_a_pid_that_a_file_does_not_have_or_lacks_its_figur
     for each in found.evidence:
         if each.value is not None and each.unit.startswith("share"):
             assert "%" in each.note or each.value == 0, each
+
+
+def test_a_loader_behind_a_copy_that_waits_is_no_price_of_the_wait() -> None:
+    scene = loading(copy_ends_the_gap=True)
+    for step in range(12):
+        at = step * 1_000_000
+        scene.call(at + 905_000, 90_000, "cudaMemcpy")
+    found = verdict(scene)
+    assert found.devices[0].host_late_after_synchronisation_ns > 7_000_000
+    assert advice(found)["data_loader"].saves_ns == found.devices[0].host_late_by_cause_ns["data_loader"]
+    assert sum(each.idle_ns for each in found.devices[0].synchronisations) < 1_500_000  # the wait itself
+    assert (advice(found)["synchronisation"].saves_ns or 0) < 1_500_000

@@ -62,6 +62,18 @@ def test_one_odd_entry_costs_itself_and_is_counted_and_said(tmp_path: Path, odd:
     assert f"at byte {first}" in warned(trace)
 
 
+def test_a_byte_that_is_no_utf_8_costs_nothing_and_is_said(tmp_path: Path) -> None:
+    scene, sound = long_scene()
+    text = bytearray(scene.text())
+    at = text.index(b"aten::add", 5_000) + 2
+    text[at] = 0xFF
+    path = tmp_path / "byte.json"
+    path.write_bytes(text)
+    trace = read(path)
+    assert (len(trace.host), trace.unread, trace.damage) == (sound, 0, None)
+    assert f"at byte {at}: a byte that is no UTF-8" in warned(trace)
+
+
 def test_what_stands_behind_the_end_of_the_list_is_said_and_the_metadata_are_kept(tmp_path: Path) -> None:
     scene, sound = long_scene("null")
     text = scene.text()[:-1] + b', "deviceProperties": [{"id": 0, "name": "A"}, {"id": 1, "name": "B"}]}'

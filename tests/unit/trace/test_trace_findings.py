@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.trace import Scene, busy_scene
-from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, NCCL, verdict
+from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, NCCL, shared_device, verdict
 
 
 def two_places(stacks: bool = True) -> Scene:
@@ -55,6 +55,13 @@ def test_gaps_are_grouped_by_what_ends_them_the_annotation_and_the_line() -> Non
     assert sum(each.share for each in groups) == 1
 
 
+def test_groups_hold_all_idle_time_without_stacks_and_steps_do_not_split_them() -> None:
+    device = verdict(two_places(stacks=False)).devices[0]
+    assert sum(each.idle_ns for each in device.gap_groups) == device.idle_ns
+    assert {each.python for each in device.gap_groups} == {"train.py:10 main"}
+    assert len(device.gap_groups) == 2
+
+
 def test_half_of_the_idle_time_in_one_place_is_a_finding_and_stands_in_the_advice() -> None:
     found = verdict(two_places())
     assert any("train.py:31 fetch, fetching, before Memcpy HtoD" in each for each in found.findings)
@@ -62,6 +69,11 @@ def test_half_of_the_idle_time_in_one_place_is_a_finding_and_stands_in_the_advic
     busy = verdict(busy_scene(4, 40))
     launching = next(each for each in busy.advice if each.kind == "launch_bound")
     assert launching.where.startswith("before vectorized_elementwise_kernel")
+
+
+def test_time_slices_are_a_finding() -> None:
+    (found,) = (each for each in verdict(shared_device()).findings if "another process" in each)
+    assert "26 equal gaps of 2.4" in found
 
 
 def test_a_collective_that_varies_a_thousandfold_waits_and_names_communication_alone() -> None:

@@ -94,6 +94,36 @@ def test_on_random_traces_all_parts_sum_to_the_nanosecond(
         assert device.span_ns == 0 or abs(sum(shares) - 1) < 1e-3
 
 
+def test_a_gap_is_cut_where_its_launch_call_begins_and_ends() -> None:
+    scene = Scene()
+    scene.kernel(0, 100, launch=(-50, 10))
+    scene.kernel(1_000, 10, launch=(400, 250))
+    device = analyse_trace(as_trace(scene)).devices[0]
+    assert (device.idle.host_late_ns, device.idle.in_launch_ns, device.idle.after_launch_ns) == (
+        300,
+        250,
+        350,
+    )
+
+
+def test_an_operation_without_a_launch_call_keeps_its_gap_as_unmatched() -> None:
+    scene = Scene()
+    scene.kernel(0, 100)
+    scene.kernel(500, 100)
+    device = analyse_trace(as_trace(scene)).devices[0]
+    assert device.idle.unmatched_ns == device.idle_ns == 400
+
+
+def test_annotations_and_synchronisation_records_on_gpu_lanes_are_no_work() -> None:
+    scene = Scene()
+    scene.kernel(0, 100)
+    scene.event(0, 900, "gpu_user_annotation", "step", pid=0, args={"device": 0})
+    scene.event(0, 900, "cuda_sync", "Event Sync", pid=0, args={"device": 0})
+    scene.kernel(500, 100)
+    device = analyse_trace(as_trace(scene)).devices[0]
+    assert (device.gpu_events, device.busy_ns) == (2, 200)
+
+
 def test_a_device_clock_that_is_behind_is_said_and_corrected_beside_the_raw_figures(tmp_path: Path) -> None:
     scene = Scene()
     for index in range(20):

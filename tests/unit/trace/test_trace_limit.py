@@ -134,6 +134,19 @@ def test_a_limit_is_low_where_the_clocks_disagree() -> None:
     assert (found.limit, found.limit_confidence) == ("kernels", "low")
 
 
+def test_a_launch_call_that_lasts_long_later_on_is_no_first_use() -> None:
+    scene = Scene(head=HEAD)
+    for index in range(120):
+        at = index * 2_100_000
+        scene.operator(at, 2_050_000, "aten::add")
+        scene.kernel(
+            at + 2_060_000, 20_000, STREAMING, launch=(at + 40_000, 2_000_000), grid=GRID, block=BLOCK
+        )
+    found = verdict(scene)
+    assert (found.limit, found.limit_confidence) == ("host", "high"), found.limit_reason
+    assert found.devices[0].first_use_ns == 0  # the first of all kernels ends no gap
+
+
 def test_what_was_queued_before_the_recording_is_no_idle_time_of_a_device_whose_other_stream_runs_ahead() -> (
     None
 ):
@@ -176,3 +189,23 @@ def test_a_graph_that_is_captured_is_a_start_up(calls: bool) -> None:
     assert found.regime == "unknown"
     assert found.advice == []
     assert "steady steps" in (found.decide_with or "")
+
+
+def test_a_capture_after_steps_without_one_is_a_start_up_alone() -> None:
+    scene = capturing(calls=True)
+    kept = [each for each in scene.events if "cudaLaunchKernel" not in each or '"correlation": 9' not in each]
+    scene.events = kept
+    found = verdict(scene)
+    parts = found.devices[0].host_late_by_cause_ns
+    assert parts["initialisation"] == pytest.approx(4_000_000, rel=0.05)
+    assert parts["op_dispatch"] > 1_000_000
+
+
+def test_time_slices_are_found_where_no_operations_follow_each_other_twice() -> None:
+    scene = shared_device()
+    kernels = iter(range(10_000))
+    scene.events = [
+        each.replace('"name": "', f'"name": "{next(kernels)} ', 1) if '"cat": "kernel"' in each else each
+        for each in scene.events
+    ]
+    assert verdict(scene).limit == "shared"

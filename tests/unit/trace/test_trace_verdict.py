@@ -77,6 +77,19 @@ def test_python_that_holds_the_host_for_milliseconds_is_host_where_a_frame_names
     assert found.devices[0].host_code[0].python == "env.py:77 simulate"
 
 
+def test_an_operator_that_computes_on_the_cpu_is_no_dispatch_overhead() -> None:
+    scene = Scene(head=HEAD)
+    for index in range(120):
+        at = index * 1_050_000
+        scene.operator(at, 1_000_000, "aten::randn")
+        scene.operator(at + 1_020_000, 1_000, "aten::add")
+        scene.kernel(at + 1_021_500, 20_000, STREAMING, launch=(at + 1_020_100, 500), grid=GRID, block=BLOCK)
+    found = verdict(scene)
+    assert found.regime == "unknown"
+    assert "compute on the CPU" in found.reason
+    assert found.devices[0].host_late_by_cause_ns["op_dispatch"] > 100_000_000
+
+
 def test_first_launches_are_left_out_of_the_verdict_and_of_step_statistics_but_not_of_totals() -> None:
     scene = Scene(head=HEAD)
     scene.annotation(0, 90_000_000, "ProfilerStep#0")
@@ -142,6 +155,48 @@ def test_the_parts_of_a_step_sum_to_its_share_of_the_device_s_span() -> None:
         assert on.kernels == 10
 
 
+def dispatching(early_wait: bool) -> Scene:
+    """The device waits for dispatch and then, shortly, the host for it; before, maybe, a first long step."""
+    scene, at = Scene(head=HEAD), 0
+    if early_wait:
+        at = 300_000_000
+        scene.annotation(0, at, "ProfilerStep#0")
+        scene.kernel(10_000, 280_000_000, STREAMING, launch=(2_000, 1_000), grid=GRID, block=BLOCK)
+        scene.call(20_000, 270_000_000, "cudaStreamSynchronize")
+    for number in range(1, 41):
+        scene.annotation(at, 7_400_000, f"ProfilerStep#{number}")
+        for begin in range(at, at + 7_400_000, 740_000):
+            scene.operator(begin, 340_000, "aten::mul")
+            scene.operator(begin + 345_000, 340_000, "aten::add")
+            launch = (begin + 680_000, 5_000)
+            scene.kernel(begin + 695_000, 40_000, STREAMING, launch=launch, grid=GRID, block=BLOCK)
+            scene.call(begin + 706_000, 31_000, "cudaStreamSynchronize")
+        at += 7_400_000
+    return scene
+
+
+@pytest.mark.parametrize("early_wait", [False, True])
+def test_a_wait_in_a_step_that_is_left_out_makes_no_later_dispatch_one(early_wait: bool) -> None:
+    found = verdict(dispatching(early_wait))
+    assert (found.regime, found.limit) == ("overhead", "host")
+
+
+def test_products_of_doubles_are_not_held_against_the_peak_of_16_bits() -> None:
+    scene, length = Scene(head=HEAD), 7_800_000
+    sizes = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["double", "double"]}
+    for index in range(200):
+        scene.operator(index * 1_000, 900, "aten::mm", **sizes)
+        scene.kernel(
+            500_000 + index * length,
+            length - 100,
+            "cutlass_80_tensorop_d884gemm_64x64_16x3_nn_align1",
+            launch=(index * 1_000 + 100, 300),
+            grid=GRID,
+            block=BLOCK,
+        )
+    assert "of the spec-sheet peak" not in verdict(scene).reason
+
+
 def on_the_host(loader: int, operator: int, rounds: int = 40) -> Scene:
     """A loop on a CPU: so many microseconds in the loader, then in an operator, then 100 in neither."""
     scene = Scene()
@@ -176,3 +231,20 @@ def test_operators_of_a_job_whose_device_was_not_recorded_are_no_kernels() -> No
     scene.head = HEAD
     found = verdict(scene)
     assert (found.limit, found.decide_with) == ("unknown", "profile with ProfilerActivity.CUDA")
+
+
+def test_a_trace_of_an_ascend_npu_is_called_one() -> None:
+    scene = on_the_host(10, 900)
+    scene.event(0, 1_000, "enqueue", "Enqueue@Matmul")
+    found = verdict(scene)
+    assert "an Ascend NPU ran this job" in found.limit_reason
+    assert not any("CUDA" in each for each in (*found.warnings, found.decide_with or ""))
+
+
+def test_short_operators_of_a_cpu_job_are_no_kernels() -> None:
+    scene = Scene()
+    for index in range(400):
+        scene.operator(index * 10_000, 9_000, "aten::mul")
+    found = verdict(scene)
+    assert found.limit == "mixed"
+    assert found.limit_reason.startswith("No single bottleneck: operators too short to tell their kernels")

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import msgspec
+import numpy as np
 import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
+from autobrrr.diagnosis.advice.predicted_gains import COSTS, predicted_gain
+from autobrrr.diagnosis.advice.remedy_fit import ROWS
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Advice
@@ -47,6 +50,15 @@ def test_no_cure_is_sold_while_the_step_is_still_being_measured() -> None:
     assert "loader.workers" in advice(later)
 
 
+def test_reach_and_class_are_those_of_the_registry() -> None:
+    for kind in (diagnosis.tiny_mlp, diagnosis.starved_without_workers, diagnosis.metrics_loop):
+        for name, one in advice(kind()).items():
+            if one.reach != "edit":
+                assert (one.reach, one.class_) == (REGISTRY[name].reach, REGISTRY[name].cls)
+    assert set(COSTS) <= set(REGISTRY)
+    assert set(ROWS) <= set(REGISTRY)
+
+
 def test_a_fused_optimizer_is_predicted_to_save_its_dispatch() -> None:
     # 100 tensors, 2 ms in the optimizer, nearly all dispatch: fused measures 0.27 ms, model 0.27 + kernels.
     step_ns = 2.0 * MS / 0.6
@@ -64,6 +76,13 @@ def test_an_optimizer_whose_kernels_take_at_least_a_part_is_predicted_as_if_all_
     assert "optimizer.foreach" not in gains or gains["optimizer.foreach"] == 1.0
 
 
+def test_weight_traffic_of_adam_shrinks_in_one_kernel_and_lists_do_not_help() -> None:
+    gains = predicted_gain(diagnosis.optimizer_bound())
+    assert 1.8 < gains["optimizer.fused"] < 3
+    assert gains["optimizer.foreach"] < 1.1
+    assert advice(diagnosis.optimizer_bound())["optimizer.fused"].expected is not None
+
+
 @pytest.mark.parametrize(
     ("operator", "missing"),
     [
@@ -76,6 +95,20 @@ def test_what_is_on_already_is_not_advised(operator: str, missing: set[str]) -> 
     assert not missing & set(advice(job))
     assert not missing & set(predicted_gain(job))
     assert judge(job).verdict.regime == "overhead"
+
+
+def test_long_steps_that_sampling_has_missed_have_their_part_in_the_gain() -> None:
+    job = diagnosis.optimizer_bound()
+    gain = predicted_gain(job)["optimizer.fused"]
+    mean_ns = float(job.step_ns.mean())
+    longer = np.append(job.step_ns, int(mean_ns * len(job.step_ns)))  # twice the mean, nearly
+    found = predicted_gain(replace(job, step_ns=longer))["optimizer.fused"]
+    assert 1 - 1 / found == pytest.approx((1 - 1 / gain) / 2, rel=0.1)
+
+
+def test_an_optimizer_that_no_remedy_understands_gets_none() -> None:
+    job = measured(operations=900, fixed=0.95, build=anatomy(optimizers=("Muon",)))
+    assert not {"optimizer.fused", "optimizer.foreach"} & (set(advice(job)) | set(predicted_gain(job)))
 
 
 def test_time_of_an_optimizer_of_the_users_is_not_promised_by_another_ones_kernel() -> None:
@@ -147,6 +180,14 @@ def test_where_loading_sleeps_more_workers_than_cpus_are_advised_and_no_gain_is_
     assert told is None or (told.expected is None) is sleeps
 
 
+def test_more_workers_are_not_advised_without_cores_for_them() -> None:
+    stacks = diagnosis.frames(loader=105, model=45, queue_empty_share=0.9)
+    job = measured(10 * MS, diagnosis.STARVED, stacks=stacks, workers=4, cores=4)
+    assert judge(job).verdict.regime == "input"
+    assert predicted_gain(job)["loader.workers"] == 1.0
+    assert "loader.workers" not in advice(job)
+
+
 def test_a_cpu_job_is_advised_nothing_of_cuda_or_of_ranks() -> None:
     kinds = (diagnosis.tiny_mlp, diagnosis.pointwise_chain, diagnosis.products_at_peak)
     names = {name for kind in kinds for name in advice(kind())}
@@ -165,3 +206,39 @@ def test_page_faults_are_cured_by_malloc_and_the_gain_is_their_share() -> None:
     assert "2500 page faults a step" in found.why
     calm = diagnosis.replaced(diagnosis.pointwise_chain(), minor_faults=10.0, fault_ns=2_000.0)
     assert "host.malloc" not in advice(calm)
+
+
+def test_garbage_collection_is_cured_where_it_takes_a_part_of_the_step() -> None:
+    def job(garbage_ns: float) -> Measurements:
+        return diagnosis.replaced(diagnosis.tiny_mlp(), garbage_ns=garbage_ns)
+
+    found = advice(job(0.52 * MS))["gc.freeze"]
+    assert found.expected == pytest.approx(1 / 0.8, rel=0.01)
+    assert "20 % of the step" in found.why
+    assert advice(job(2.4 * MS))["gc.freeze"].expected == pytest.approx(1 / (1 - 2.4 / 2.6), rel=0.01)
+    assert not {"gc.freeze", "gc.threshold"} & set(advice(job(0.12 * MS)))
+
+
+def test_convolutions_and_attention_are_advised_only_where_they_run() -> None:
+    assert not {"layout.channels_last", "attention.sdpa"} & set(advice(diagnosis.pointwise_chain()))
+    step_ns = 20.0 * MS
+    convolving = diagnosis.worked("aten.convolution.default", 0.8, step_ns, rate=0.7, bandwidth=0.1)
+    of_images = msgspec.structs.replace(convolving, shapes="32x3x28x28 16x3x5x5")
+    of_sequences = msgspec.structs.replace(convolving, shapes="32x64x64 96x64x5")
+    assert "layout.channels_last" in advice(diagnosis.kernel_bound(of_images, of_sequences))
+    assert "layout.channels_last" not in advice(diagnosis.kernel_bound(of_sequences))
+
+
+def test_an_undecided_verdict_advises_only_what_the_step_shows() -> None:
+    assert set(advice(diagnosis.big_matmul())) == {"optimizer.fused"}
+    assert all(one.expected for one in judge(diagnosis.blend()).verdict.advice)
+    assert judge(Measurements(pid=1)).verdict.advice == []
+    assert predicted_gain(Measurements(pid=1)) == {}
+
+
+def test_no_gain_by_workers_is_predicted_on_one_cpu() -> None:
+    alone = diagnosis.replaced(diagnosis.starved_without_workers(), cores=1)
+    assert "loader.workers" not in predicted_gain(alone)
+    told = advice(alone)["loader.workers"]
+    assert told.expected is None
+    assert "on one CPU" in told.why

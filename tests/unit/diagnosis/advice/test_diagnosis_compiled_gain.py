@@ -3,6 +3,7 @@
 import math
 import statistics
 
+import msgspec
 import pytest
 
 from autobrrr.diagnosis.advice.compiled_gain import PRIOR, PRIOR_INTERVAL, compiled_gain
@@ -11,6 +12,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import OpWork
+from support.judged import diagnosis
 from support.judged.diagnosis import MS, an_op, anatomy, measured, traced
 
 SHARES = {"data_wait": 0.0, "forward": 0.45, "backward": 0.5, "optimizer": 0.05, "other": 0.0}
@@ -34,6 +36,18 @@ def test_dispatch_of_forward_and_backward_goes_but_for_the_products_and_one_call
     found = job(0.1, [an_op("aten.addmm.default", 1e5), an_op("aten.gelu.default", 0.0, count=300)])
     idle_ns, left_ns = 0.9 * 0.95 * 2.0 * MS, (60 + 10) * 2_000
     assert gain(found) == pytest.approx(2.0 * MS / (2.0 * MS - idle_ns + left_ns), rel=0.02)
+
+
+def test_matrix_products_are_left_as_they_are() -> None:
+    products = job(0.95, [an_op("aten.mm.default", 9e5), an_op("aten.mm.default", 9e5, phase="backward")])
+    pointwise = job(0.95, [an_op("aten.mul.Tensor", 9e5), an_op("aten.mul.Tensor", 9e5, phase="backward")])
+    assert gain(products) < 1.06
+    assert gain(pointwise) > 1.8
+
+
+def test_what_the_optimizer_does_is_not_compiled() -> None:
+    inside = [an_op("aten.mm.default", 9e5), an_op("aten.mul.Tensor", 9e5, phase="optimizer")]
+    assert gain(job(0.95, inside)) == gain(job(0.95, inside[:1]))
 
 
 @pytest.mark.parametrize("found", [job(0.1, []), job(0.1, [an_op("aten.mm.default", 1e5)], compiled=True)])
@@ -62,3 +76,15 @@ def test_an_estimate_that_other_scripts_did_not_reach_is_not_advised() -> None:
     found = job(0.95, pointwise)
     assert 1.2 < gain(found) < 1.45
     assert "compile.default" not in {one.remedy for one in judge(found).verdict.advice}
+
+
+def test_waiting_for_other_ranks_is_no_dispatch() -> None:
+    alone = diagnosis.waiting_rank()
+    parts = step_parts(alone)
+    assert parts is not None
+    traced = alone.traced
+    products = msgspec.structs.replace(traced, work=[an_op("aten.mm.default", 1e5, count=500)])
+    rank = diagnosis.replaced(alone, traced=products)
+    waiting = compiled_gain(rank, parts)
+    unwatched = compiled_gain(diagnosis.replaced(rank, collectives=None), parts)
+    assert waiting.dispatch < unwatched.dispatch

@@ -12,6 +12,7 @@ import pytest
 from autobrrr.diagnosis.advice.job_settings import costly_settings
 from autobrrr.diagnosis.advice.ledger_edits import ledger_edits
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_shares
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CodeSite, FrameCount, FrameSamples, SettingFact, TracedSteps
 from support.judged import diagnosis
@@ -60,6 +61,21 @@ def test_a_setting_has_a_gain_of_the_step(name: str, value: float, job: object, 
     assert [one.expected for one in found] == ([] if gain is None else [pytest.approx(gain, rel=0.03)])
 
 
+def test_padding_costs_what_works_on_it() -> None:
+    """Not a network of images whose batch has a few padded numbers beside it."""
+    for sides, gain in (
+        ("4x512", None),
+        ("4x64", 1 / (1 - 0.78 * 0.95 * 0.6)),
+        ("256x8", 1 / (1 - 0.78 * 0.95 * 0.6)),
+    ):
+        job = big_matmul()
+        work = [an_op("addmm", 9e6, phase=phase, shapes=f"{sides} 8x8") for phase in ("forward", "backward")]
+        assert job.traced is not None
+        job = dataclasses.replace(job, traced=msgspec.structs.replace(job.traced, work=work))
+        found = costly_settings(having(job, "fixed_padding", 0.65, detail="4 x 64"))
+        assert [one.expected for one in found] == ([] if gain is None else [pytest.approx(gain, rel=0.03)])
+
+
 def test_compiling_anew_for_half_of_the_time_limits_the_step() -> None:
     detail = "model.py:20 forward: size mismatch at index 1"
     verdict = judge(having(measured(steps=2), "recompiles", 0.8, detail=detail)).verdict
@@ -67,6 +83,23 @@ def test_compiling_anew_for_half_of_the_time_limits_the_step() -> None:
     assert verdict.limit_reason == f"torch.compile compiles anew for 80 % of the time: {detail}"
     assert verdict.advice[0].remedy == "edit.dynamic_shapes"
     assert judge(having(measured(), "recompiles", 0.4, detail=detail)).verdict.limit != "recompilation"
+
+
+def test_a_switch_that_may_cost_nothing_stands_behind_what_has_a_figure() -> None:
+    advice = judge(having(optimizer_bound(), "deterministic")).verdict.advice
+    assert advice[0].expected is not None
+    assert "edit.deterministic" in {one.remedy for one in advice}
+
+
+def test_predictions_of_edits_and_remedies_stand_in_one_order() -> None:
+    job = having(optimizer_bound(), "denormals", 0.9)
+    advice = judge(job).verdict.advice
+    gains = [one.expected or 1.0 for one in advice if one.class_ != "changes-training"]
+    assert gains == sorted(gains, reverse=True)
+    assert advice[0].remedy == "edit.flush_denormal"
+    assert [one.expected for one in advice if one.remedy == "optimizer.fused"] == [None]
+    changing = [one.class_ == "changes-training" for one in advice]
+    assert changing == sorted(changing)
 
 
 def test_a_job_that_its_quota_stops_is_told_so() -> None:
@@ -91,6 +124,25 @@ def test_calls_for_nothing_have_their_part_of_the_looks(what: str, edit: str, re
     assert found.expected == pytest.approx(1 / (1 - removed * 0.5), rel=0.01)
     assert "train.py:9 test" in found.why
     assert "50 % of the time" in found.why
+
+
+def test_networks_of_one_shape_are_stacked_where_dispatch_is_much_of_the_step() -> None:
+    code = [CodeSite(what="twins", where="train.py:9 main", samples=12)]
+    for kind, much in ((diagnosis.tiny_mlp(), True), (diagnosis.big_matmul(), False)):
+        job = dataclasses.replace(kind, frames=frames(host=60, model=90, code=code))
+        found = [one for one in judge(job).verdict.advice if one.remedy == "edit.stack_networks"]
+        gains = [1 / (1 - 0.6 * (step_shares(job).overhead or 0.0))] * much
+        assert [one.expected for one in found] == [pytest.approx(gain, rel=0.01) for gain in gains]
+
+
+def test_a_kept_graph_comes_first_without_a_gain() -> None:
+    stacks = frames(
+        host=60, model=90, code=[CodeSite(what="kept graphs", where="train.py:9 main", samples=55)]
+    )
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)
+    first = judge(job).verdict.advice[0]
+    assert (first.remedy, first.expected) == ("edit.detach", None)
+    assert "train.py:9 main" in first.why
 
 
 def test_cudnn_is_no_matter_where_nothing_convolves() -> None:
@@ -130,6 +182,15 @@ def test_nothing_is_said_of_a_line_that_prints_what_a_device_still_computes() ->
     waits = measured(8 * MS, shares, stacks=frames(host=110, model=40))  # in loss.item(), if on a device
     assert "edit.less_often" in advised(waits)
     assert advised(dataclasses.replace(waits, facts=on_device.facts)) == {}
+
+
+def test_no_gain_is_predicted_of_weights_that_a_step_may_read_once() -> None:
+    code = [CodeSite(what="parametrizes", where="train.py:77 log_metrics", samples=30)]
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90, code=code))
+    advice = judge(job).verdict.advice
+    (found,) = [one for one in advice if one.remedy == "edit.cache_parametrization"]
+    assert found.expected is None
+    assert found is not advice[0]
 
 
 @pytest.mark.parametrize(
@@ -376,6 +437,14 @@ def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_b
         assert next(name for name in gains if name in ("edit.foreach_update", "compile.default")) == first
 
 
+def test_a_line_that_is_little_of_its_function_is_not_the_cause() -> None:
+    for samples, edits in ((30, 1), (9, 0)):
+        code = [CodeSite(what="makes tensors", where="train.py:70 log_metrics", samples=samples)]
+        stacks = frames(host=60, model=90, code=code)
+        advice = judge(dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)).verdict.advice
+        assert [one.remedy for one in advice].count("edit.stack_first") == edits
+
+
 def between_phases(stacks: FrameSamples) -> Measurements:
     shares = {"data_wait": 0.02, "forward": 0.2, "backward": 0.2, "optimizer": 0.1, "other": 0.48}
     return measured(8 * MS, shares, trace=traced(8 * MS, shares, operations=100), stacks=stacks)
@@ -398,6 +467,17 @@ def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_
     assert "edit.less_often" in advised(between_phases(frames(host=60, model=90, code=little)))
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.72, 1), (0.2, 0)])
+def test_operators_between_phases_have_an_edit_where_they_are_most_of_it(share: float, told: int) -> None:
+    rest = (1 - share) / 4
+    shares = {"data_wait": rest, "forward": rest, "backward": rest, "optimizer": rest, "other": share}
+    looks = int(200 * share)
+    trace = traced(8 * MS, shares, kernels=0.9)
+    job = measured(8 * MS, shares, trace=trace, stacks=frames(host=looks, model=200 - looks))
+    found = [one for one in judge(job).verdict.advice if one.remedy == "edit.less_often"]
+    assert [one.expected for one in found] == [pytest.approx(1 / (1 - 0.9 * share), rel=0.01)] * told
+
+
 @pytest.mark.parametrize(
     ("stayed", "asleep", "edit"),
     [(40, 15, "edit.wait_less"), (40, 5, "edit.less_often"), (2, 2, "edit.less_often")],
@@ -410,3 +490,11 @@ def test_code_in_which_the_thread_sleeps_is_told_from_python(stayed: int, asleep
     assert edits == [edit]
     assert verdict.where[0].place == "train.py:77 log_metrics"
     assert {one.does for one in verdict.where if one.phase == "forward"} == {"operators"}
+
+
+def test_a_line_that_takes_little_has_no_edit() -> None:
+    saves = FrameCount(where="train.py:9 save", phase="other", in_loader=False, samples=4)
+    code = [CodeSite(what="saves", where="train.py:9 save", samples=4)]
+    stacks = FrameSamples(samples=300, places=[*frames(model=296).places, saves], code=code)
+    job = measured(20 * MS, stacks=stacks)
+    assert not [one for one in judge(job).verdict.advice if one.remedy == "edit.save_less_often"]

@@ -40,6 +40,15 @@ def test_products_near_the_peak_are_compute_and_the_rate_is_told() -> None:
     )
 
 
+def test_a_rate_above_the_measured_peak_is_no_share_of_it() -> None:
+    step_ns = 20.0 * diagnosis.MS
+    note = reading(
+        diagnosis.kernel_bound(diagnosis.worked("aten.mm.default", 0.85, step_ns, rate=1.38, bandwidth=0.1)),
+        "matmul_rate",
+    ).note
+    assert note == "matrix products reach 138 GFLOP/s, more than was measured as this machine's peak (100)"
+
+
 def slow_products(
     alone: float | None,
     *,
@@ -118,11 +127,26 @@ def test_products_below_the_ridge_that_neither_bytes_nor_faults_explain_are_not_
     assert found.shares.compute == 0.0
 
 
+def test_two_rows_against_a_large_weight_are_memory_and_never_overhead_or_compute() -> None:
+    found = verdict(diagnosis.skinny_products())
+    assert found.regime == "memory"
+    assert found.shares.compute == 0.0
+    assert "matmul 75 %" in found.reason
+    assert "traced_steps" in [one.signal for one in found.evidence if "overhead" in one.against]
+
+
 def test_pointwise_chains_and_norms_are_memory() -> None:
     found = verdict(diagnosis.pointwise_chain())
     assert (found.regime, found.confidence) == ("memory", "high")
     assert "pointwise 60 %, norm 30 %" in found.adds
     assert "at 20 GB/s take 60 % of the step" in found.reason
+
+
+def test_kernels_below_both_roofs_are_underfilled() -> None:
+    found = verdict(diagnosis.small_kernels())
+    assert (found.regime, found.confidence) == ("underfilled", "high")
+    assert found.shares.underfilled == pytest.approx(0.8, abs=0.02)
+    assert found.shares.compute == 0.0
 
 
 def test_kernels_whose_shapes_were_not_read_are_no_regime_and_exclude_none() -> None:
@@ -168,6 +192,15 @@ def test_only_what_is_small_is_underfilled(op: str, shapes: str, count: int, sma
     assert "kernels far below both roofs" in found.reason
 
 
+def test_operators_of_a_few_microseconds_are_not_called_underfilled_kernels() -> None:
+    def job(calls: int) -> Measurements:
+        bag = worked("aten._embedding_bag.default", 0.85, STEP_NS, bandwidth=0.05, count=calls)
+        return kernel_bound(bag, worked("aten.mul.Tensor", 0.05, STEP_NS, bandwidth=0.9))
+
+    assert verdict(job(200)).regime == "underfilled"
+    assert verdict(job(int(STEP_NS / 5_000))).regime in ("mixed", "unknown")
+
+
 def test_a_recurrent_layer_far_below_both_roofs_is_underfilled_and_not_memory() -> None:
     lstm = kernel_bound(
         worked("aten.mkldnn_rnn_layer.default", 0.85, STEP_NS, rate=0.03, bandwidth=0.04, count=1)
@@ -192,6 +225,14 @@ def test_where_traced_steps_did_less_kernels_are_a_lower_bound_and_may_still_be_
     assert found.shares.memory == pytest.approx(0.9, abs=0.02)
 
 
+def test_where_traced_steps_did_less_nothing_but_kernels_is_named() -> None:
+    for job in (diagnosis.tiny_mlp(), diagnosis.metrics_loop()):
+        assert verdict(job).regime in ("overhead", "host")
+        found = verdict(faster_when_traced(job))
+        assert found.regime in ("mixed", "unknown")
+        assert found.shares.overhead is None
+
+
 def test_two_kinds_of_kernels_of_which_none_takes_twice_the_other_are_mixed() -> None:
     step_ns = 20.0 * MS
 
@@ -206,6 +247,35 @@ def test_two_kinds_of_kernels_of_which_none_takes_twice_the_other_are_mixed() ->
     assert found.regime == "mixed"
     assert "58 % kernels that move tensors" in found.reason
     assert "34 % matrix products" in found.reason
+
+
+def test_products_at_forty_percent_have_one_signal_only_without_a_probe() -> None:
+    work = worked("aten.addmm.default", 0.9, STEP_NS, rate=0.4, bandwidth=0.1)
+    assert verdict(kernel_bound(work)).regime == "unknown"
+    growing = kernel_bound(work, probe=probed(STEP_NS, fixed=0.05))
+    assert verdict(growing).regime == "compute"
+
+
+def test_slow_traffic_is_memory_only_where_page_faults_or_a_flat_probe_explain_it() -> None:
+    work = worked("aten.mul.Tensor", 0.9, STEP_NS, bandwidth=0.3)
+    assert verdict(kernel_bound(work)).regime == "unknown"
+    flat = kernel_bound(work, probe=probed(STEP_NS, fixed=0.9))
+    assert verdict(flat).regime == "memory"
+    faulting = kernel_bound(work)
+    assert faulting.phases is not None
+    faulting = diagnosis.replaced(faulting, minor_faults=4_000.0, fault_ns=2_000.0)
+    assert verdict(faulting).regime == "memory"
+    assert "page faults 40 %" in reading(faulting, "traffic").note
+    assert reading(faulting, "page_faults").value == pytest.approx(0.4, abs=0.01)
+
+
+def test_page_faults_of_a_loader_are_not_counted_for_the_kernels() -> None:
+    shares = {"data_wait": 0.3, "forward": 0.3, "backward": 0.3, "optimizer": 0.08, "other": 0.02}
+    loading = diagnosis.measured(STEP_NS, shares, peaks=peaks_of_machine())
+    loading = diagnosis.replaced(loading, minor_faults=4_000.0, fault_ns=2_000.0)
+    from autobrrr.diagnosis.signals.page_faults import fault_share
+
+    assert fault_share(loading) is None
 
 
 def test_peaks_at_another_number_of_threads_say_nothing() -> None:
@@ -230,6 +300,30 @@ def test_peaks_measured_beside_others_must_be_beaten_by_as_much() -> None:
     assert reading(diagnosis.replaced(measured, peaks=alone), "matmul_rate").says == "compute"
 
 
+def written_attention(alone: float | None) -> Measurements:
+    """72 % products, 44 % of their time in calls that were run alone; the peak is doubted."""
+    step_ns = 47.5 * diagnosis.MS
+    long = diagnosis.worked("aten.mm.default", 0.44 * 0.72, step_ns, rate=5.4, bandwidth=0.2)
+    if alone is not None:
+        long = msgspec.structs.replace(long, alone_ns=alone * long.kernel_ns / long.count)
+    return diagnosis.kernel_bound(
+        long,
+        diagnosis.worked("aten.addmm.default", 0.56 * 0.72, step_ns, rate=5.4, bandwidth=0.2),
+        diagnosis.worked("aten.mul.Tensor", 0.15, step_ns, bandwidth=0.9),
+        step_ns=step_ns,
+        peaks=peaks_of_machine(waited_share=0.55),
+    )
+
+
+def test_a_doubted_peak_casts_no_doubt_on_calls_that_were_run_alone() -> None:
+    job = written_attention(alone=0.9)
+    assert reading(job, "matmul_rate").says == "compute"
+    assert verdict(job).regime == "compute"
+    for other in (written_attention(alone=None), written_attention(alone=0.2)):
+        assert reading(other, "matmul_rate").says is None
+        assert verdict(other).regime != "compute"
+
+
 def test_without_peaks_kinds_of_operators_are_told_apart_all_the_same() -> None:
     measured = diagnosis.replaced(diagnosis.skinny_products(), peaks=None)
     found = verdict(measured)
@@ -245,6 +339,15 @@ def test_a_type_without_a_measured_peak_has_no_roof() -> None:
     assert reading(odd, "roofline").abstained
     double = kernel_bound(worked("aten.mm.default", 0.9, STEP_NS, rate=0.4, dtype="float64"))
     assert reading(double, "matmul_rate").value == pytest.approx(0.8)
+
+
+def test_operators_that_were_not_listed_are_left_to_other() -> None:
+    measured = kernel_bound(worked("aten.mm.default", 0.9, STEP_NS, rate=0.8))
+    trace = measured.traced
+    half = [msgspec.structs.replace(trace.work[0], kernel_ns=0.45 * STEP_NS)]
+    found = verdict(diagnosis.replaced(measured, traced=msgspec.structs.replace(trace, work=half)))
+    assert found.shares.compute == pytest.approx(0.45, abs=0.01)
+    assert found.shares.other == pytest.approx(0.45, abs=0.03)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.trends import trends
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.records import FrameCount
+from autobrrr.records import FrameCount, HostSample
 from support.judged.diagnosis import MS, frames, machine, measured, traced
 
 MB = 1 << 20
@@ -34,6 +34,16 @@ def test_steps_that_grow_are_told_with_the_line() -> None:
     assert 0.3 * 4 * MS / 300 < (found.per_step or 0) <= 4.4 * MS / 300
     assert found.words.startswith("steps grow, from 8")
     assert "edit.running_figure" in {one.remedy for one in verdict.advice}
+
+
+def test_steps_that_grow_beside_others_without_code_of_the_users_are_not_told() -> None:
+    grown = dataclasses.replace(job(noise(0, 300) * np.linspace(1, 1.5, 300)), frames=frames(model=150))
+    for cores, told in ((0.1, 1), (0.9, 0)):
+        beside = dataclasses.replace(grown, host=machine(foreign_cores=cores))
+        verdict = judge(beside).verdict
+        assert len(verdict.trends) == told
+        gains = [one.expected for one in verdict.advice if one.remedy == "edit.running_figure"]
+        assert gains == [pytest.approx(1.4, abs=0.1)] * told  # for what it grew by, not for all of the model
 
 
 @pytest.mark.parametrize("comes_at", [60, 150, 240])
@@ -63,6 +73,10 @@ def test_memory_that_grows_is_told_by_step_from_some_megabytes_on(rss: list[floa
         assert "memory grows by 4" in one.words
 
 
+def test_memory_that_comes_at_once_does_not_grow() -> None:
+    assert trends(job(noise(1, 300, 0.01), [500.0] * 20 + [900.0] * 30)) == []
+
+
 def test_memory_that_grows_while_it_is_measured_is_ours_unless_it_grows_all_the_time() -> None:
     def seen(rss: list[float], steps: int = 1900, each: float = 1.0, measured_at: int = 24) -> list[str]:
         growing = job(noise(1, steps, 0.01) * each, rss)  # 15.2 s of steps, in 15 s of looks
@@ -88,6 +102,12 @@ def test_long_steps_at_a_period_are_told_and_those_that_come_as_they_like_are_no
     anywhere = noise(2, 200, 0.02)
     anywhere[np.random.default_rng(5).choice(200, 20, replace=False)] *= 1.9
     assert trends(job(anywhere)) == []
+
+
+def test_on_a_busy_machine_nothing_is_said_to_grow() -> None:
+    grown = job(noise(0, 300) * np.linspace(1, 2, 300))
+    busy: tuple[HostSample, ...] = machine(run_delay_share=0.4)
+    assert judge(dataclasses.replace(grown, host=busy)).verdict.trends == []
 
 
 @pytest.mark.parametrize(
@@ -126,3 +146,35 @@ def test_steps_with_an_evaluation_are_told_with_their_period_and_share(took: flo
     assert [one.words for one in verdict.trends] == [words] * told
     edits = [one for one in verdict.advice if one.remedy == "edit.evaluate_less"]
     assert [one.expected for one in edits] == [pytest.approx(1 / (1 - 0.9 * 0.79), rel=0.02)] * told
+
+
+def test_workers_that_an_evaluation_starts_anew_are_no_reason_to_evaluate_less() -> None:
+    for does, told in (("worker start", False), ("", True)):
+        place = FrameCount(
+            where="train.py:67 test", phase="other", in_loader=False, samples=90, long_ns=60 * MS, does=does
+        )
+        stacks = msgspec.structs.replace(frames(model=150), places=[place])
+        evaluated = tuple((20 * at, 640 * MS) for at in range(1, 6))
+        seen = dataclasses.replace(job(noise(1, 100, 0.02)), evaluated=evaluated, frames=stacks)
+        assert ("edit.evaluate_less" in {one.remedy for one in judge(seen).verdict.advice}) == told
+
+
+@pytest.mark.parametrize(("times", "every"), [(5, 20), (1, 10)])
+def test_an_evaluation_that_nobody_looked_into_is_placed_nowhere(times: int, every: int) -> None:
+    evaluated = tuple((20 * at, 640 * MS) for at in range(1, 1 + times))
+    steps = noise(1, 100, 0.02)
+    if times == 1:
+        steps[9::10] *= 1.9  # long steps of another kind
+    stacks = frames(host=90, model=60)
+    verdict = judge(dataclasses.replace(job(steps), evaluated=evaluated, frames=stacks)).verdict
+    assert [(one.every, one.where) for one in verdict.trends] == [(every, None)]
+    assert "edit.evaluate_less" not in {one.remedy for one in verdict.advice}
+
+
+def test_one_evaluation_says_nothing_of_its_part_of_the_time() -> None:
+    steps = noise(1, 100, 0.02)
+    steps[9::10] *= 1.9  # with a place of their own
+    place = FrameCount(where="train.py:67 save", phase="other", in_loader=False, samples=90, long_ns=60 * MS)
+    stacks = msgspec.structs.replace(frames(model=150), places=[place])
+    seen = dataclasses.replace(job(steps), evaluated=((50, 640 * MS),), frames=stacks)
+    assert "edit.evaluate_less" not in {one.remedy for one in judge(seen).verdict.advice}

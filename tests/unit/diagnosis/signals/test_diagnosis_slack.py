@@ -7,15 +7,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from autobrrr.agent.measure.host_holds import HOLDS
+from autobrrr.agent.measure.host_holds import HOLDS, LEAST_NS, MOST_NS
+from autobrrr.agent.wire import ring_layout
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.signals.busy_machine import busy_machine
 from autobrrr.diagnosis.signals.host_slack import Awaited, awaited, host_slack, idle_by_place
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.records import CollectiveWaits, HostHold, HostSlack, ProfilerWindow, Shares, Verdict
 from support.judged.diagnosis import waiting_rank
-from support.simulated.virtual_gpu import MS
-from support.simulated.virtual_slack import PartedStep, VirtualSlack
+from support.simulated.virtual_gpu import MS, US
+from support.simulated.virtual_slack import WARM_STEPS, PartedStep, VirtualSlack
 
 KERNEL_BOUND = PartedStep()
 HOST_BOUND = PartedStep(launches=1500, kernels_ns=3 * MS)
@@ -53,6 +54,49 @@ def test_a_step_grows_by_the_hold_where_the_host_limits_it_and_not_at_all_elsewh
     held = [hold for hold in told.holds if hold.place == "step"]
     growths = [(hold.step_ns - fmean(hold.beside_ns)) / hold.held_ns for hold in held]
     assert fmean(growths) == pytest.approx(grows, abs=0.05)
+
+
+def test_the_host_is_held_up_for_a_twentieth_of_a_step_within_bounds_and_it_is_booked() -> None:
+    run = VirtualSlack(HOST_BOUND, noise=0.0)
+    told = run.run()
+    assert told.hold_ns == pytest.approx(6 * MS / 20, rel=0.02)
+    assert all(told.hold_ns <= hold.held_ns < told.hold_ns + 2 * US for hold in told.holds)
+    assert run.measuring.spent_ns >= sum(hold.held_ns for hold in told.holds if hold.place == "step")
+    assert VirtualSlack(PartedStep(launches=10, kernels_ns=20 * US)).run().hold_ns == LEAST_NS
+    assert VirtualSlack(PartedStep(launches=100, kernels_ns=900 * MS)).run().hold_ns == MOST_NS
+
+
+def test_nothing_stays_on_and_every_other_step_is_left_alone() -> None:
+    run = VirtualSlack(KERNEL_BOUND)
+    told = run.run()
+    assert (run.hooks.before_backward, run.stamps.kept) == (None, None)
+    assert {hold.place for hold in told.holds} == {"step", "backward"}
+    assert all(len(hold.beside_ns) == 2 for hold in told.holds)
+
+
+def test_without_a_backward_of_torch_s_the_host_is_held_up_between_steps_alone() -> None:
+    told = VirtualSlack(PartedStep(backward=False)).run()
+    assert [hold.place for hold in told.holds] == ["step"] * 4
+    assert awaited(told) is Awaited.NOBODY
+
+
+def test_a_step_with_an_evaluation_does_not_count() -> None:
+    def evaluates(seq: int) -> int:
+        return ring_layout.EVALUATION if seq % 7 == 0 else 0
+
+    told = VirtualSlack(HOST_BOUND, flags=evaluates).run()
+    assert (told.status, len(told.holds)) == ("ok", len(HOLDS))
+    never = VirtualSlack(HOST_BOUND, flags=lambda seq: ring_layout.EVALUATION).run()
+    assert never.status == "abstained"
+    assert "no ordinary steps" in (never.why or "")
+
+
+def test_a_stream_that_is_captured_is_left_alone() -> None:
+    run = VirtualSlack(KERNEL_BOUND)
+    run.flags = lambda seq: setattr(run, "capturing", seq >= WARM_STEPS + 6) or 0  # type: ignore[func-returns-value]
+    told = run.run()
+    assert (told.status, told.why) == ("abstained", "the job captures a CUDA graph")
+    assert run.hooks.before_backward is None
 
 
 def slack(step_idle: float, backward_idle: float, growth: float) -> HostSlack:

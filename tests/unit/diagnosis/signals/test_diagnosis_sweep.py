@@ -44,6 +44,13 @@ def test_a_curve_is_no_reason_to_hold_a_sweep_back() -> None:
     assert (found.status, found.along) == ("ok", "length")
 
 
+def test_what_the_agent_refused_is_passed_on_and_nothing_is_nothing() -> None:
+    refused = ShadowProbe(status="abstained", why="no input of the step has a width", sweep="width")
+    found = size_sweep(refused)
+    assert (found.status, found.why) == ("abstained", "no input of the step has a width")
+    assert size_sweep(None) is None
+
+
 def test_the_probe_says_how_many_samples_would_fit() -> None:
     probe = probed(fixed=0.95, memory=MEMORY)
     assert "memory for about 1000 samples" in batch_probe(measured(probe=probe)).note

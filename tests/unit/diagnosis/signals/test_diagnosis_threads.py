@@ -2,11 +2,14 @@
 
 from unittest.mock import ANY
 
+import msgspec
 import pytest
 
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
 from autobrrr.diagnosis.signals.busy_machine import busy_machine
 from autobrrr.diagnosis.signals.oversubscription import oversubscription
+from autobrrr.diagnosis.signals.signal_table import read_all
+from autobrrr.diagnosis.verdict.agreement import carried
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Verdict
 from support.judged import diagnosis
@@ -26,10 +29,35 @@ def test_more_threads_than_cpus_are_named_overhead_with_their_numbers() -> None:
     assert "8 threads share 2 CPUs" in found.advice[0].why
 
 
+def test_the_same_wait_while_others_run_is_a_busy_machine() -> None:
+    for foreign_cores in (0.3, 1.6):
+        found = verdict(crowded_threads(foreign_cores=foreign_cores))
+        assert found.regime == "unknown", found.reason
+        assert "busy" in found.reason
+
+
+def test_a_wait_of_which_others_are_not_known_is_blamed_on_the_machine() -> None:
+    job = crowded_threads()
+    trace = msgspec.structs.replace(job.traced, foreign_cores=None)
+    assert verdict(replaced(job, host=machine(run_delay_share=0.28), traced=trace)).regime == "unknown"
+
+
 def test_threads_that_have_a_cpu_each_are_not_blamed() -> None:
     reading = oversubscription(crowded_threads(threads=2, cores=2))
     assert reading.says is None
     assert reading.value == pytest.approx(0.26)
+
+
+def test_kernels_near_a_roof_are_no_waiting_threads_however_many_there_are() -> None:
+    found = verdict(crowded_threads(bandwidth=0.75))
+    assert found.regime == "memory", found.reason
+
+
+def test_one_signal_alone_does_not_carry_it() -> None:
+    readings = dict(read_all(crowded_threads()))
+    assert [one.regime for one in carried(readings)] == ["overhead"]
+    readings["oversubscription"] = oversubscription(replaced(crowded_threads(), host=(), traced=None))
+    assert carried(readings) == []
 
 
 @pytest.mark.parametrize(
@@ -40,6 +68,11 @@ def test_others_are_blamed_for_no_more_than_they_ran(
     delay: float | None, foreign: float | None, theirs: float | None
 ) -> None:
     assert foreign_delay(delay, foreign) == theirs
+
+
+def test_a_sample_without_a_delay_says_nothing() -> None:
+    nothing = machine(run_delay_share=None, foreign_cores=0.1)
+    assert oversubscription(replaced(crowded_threads(), host=nothing, traced=None)).abstained
 
 
 def test_threads_that_do_not_outnumber_the_cpus_leave_a_wait_to_the_machine() -> None:
@@ -54,6 +87,15 @@ def test_without_a_roof_the_crowd_is_named_as_the_cause_and_the_tuner_asked() ->
     assert "8 threads on 2 CPUs" in found.reason
     assert "--only threads.intra_op" in (found.decide_with or "")
     assert "overhead" not in [regime for each in found.evidence for regime in each.against]
+
+
+def test_peaks_that_the_crowd_itself_disturbed_still_show_what_stays_far_below_them() -> None:
+    job = crowded_threads()
+    low = replaced(job, peaks=msgspec.structs.replace(job.peaks, waited_share=0.7))
+    assert verdict(low).regime == "overhead"
+    near = crowded_threads(bandwidth=0.75)
+    near = replaced(near, peaks=msgspec.structs.replace(near.peaks, waited_share=0.7))
+    assert verdict(near).regime == "unknown"
 
 
 @pytest.mark.parametrize(("foreign_cores", "told"), [(0.1, True), (0.9, False)])

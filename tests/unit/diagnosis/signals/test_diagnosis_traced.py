@@ -5,8 +5,10 @@ import pytest
 
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, is_compute, kernel_work
 from autobrrr.diagnosis.robust_stats import median
+from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.records import TracedSteps
-from support.judged.diagnosis import MS, traced
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, PHASE_SHARES, traced
 
 replace = msgspec.structs.replace
 
@@ -21,6 +23,14 @@ def why_not(trace: TracedSteps | None) -> str:
     work = kernel_work(trace)
     assert isinstance(work, str)
     return work
+
+
+def test_kernel_work_is_given_by_step_and_by_phase() -> None:
+    work = trusted(traced(kernels={"forward": 0.5, "backward": 0.25}))
+    assert work.share == pytest.approx(0.38 * 0.5 + 0.4 * 0.25, abs=0.005)
+    assert work.by_phase["forward"] == pytest.approx(0.5, abs=0.01)
+    assert work.by_phase["optimizer"] == 0.0
+    assert work.operations == 800
 
 
 @pytest.mark.parametrize(
@@ -99,3 +109,24 @@ def test_matrix_products_are_compute_and_everything_else_moves_memory() -> None:
     others += ["aten.embedding_dense_backward.default", "aten.linalg_vector_norm.default"]
     assert [op for op in products if not is_compute(op)] == []
     assert [op for op in others if is_compute(op)] == []
+
+
+def test_without_phases_full_kernels_exclude_overhead_and_empty_ones_name_nothing() -> None:
+    bare = {"kernel_by_phase_ns": {}, "plain_by_phase_ns": {}}
+    for kernels, against in ((0.9, ("overhead",)), (0.1, ())):
+        measured = diagnosis.Measurements(pid=1, traced=replace(traced(kernels=kernels), **bare))
+        reading = read_all(measured)["traced_steps"]
+        assert reading.says is None
+        assert reading.against == against
+
+
+def test_loading_and_own_code_are_not_counted_as_overhead() -> None:
+    shares = PHASE_SHARES | {
+        "data_wait": 0.5,
+        "forward": 0.1,
+        "backward": 0.1,
+        "optimizer": 0.1,
+        "other": 0.2,
+    }
+    measured = diagnosis.measured(shares=shares, kernels=0.0)
+    assert read_all(measured)["traced_steps"].value == pytest.approx(0.3, abs=0.01)

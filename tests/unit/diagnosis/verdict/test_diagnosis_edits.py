@@ -5,12 +5,13 @@ import dataclasses
 import msgspec
 import pytest
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.diagnosis.advice.gradient_accumulation import new_flags
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Advice, CodeSite, FrameSamples, OpWork, WindowOp
 from autobrrr.records.agent_records import ProfilerWindow
-from support.judged.diagnosis import MS, an_op, anatomy, facts, measured, traced
+from support.judged.diagnosis import MS, an_op, anatomy, facts, frames, measured, traced
 
 
 def edits(job: Measurements) -> dict[str, Advice]:
@@ -23,6 +24,13 @@ def stacks(what: str, samples: int, of: int = 100, where: str = "train.py:31 mai
 
 def with_backwards(job: Measurements, count: int) -> Measurements:
     return dataclasses.replace(job, phases=dataclasses.replace(job.phases, backwards=count))
+
+
+def test_an_edit_is_none_of_the_remedies_that_can_be_tried() -> None:
+    code = [CodeSite(what="updates", where="train.py:77 log_metrics", samples=30)]
+    job = measured(stacks=frames(host=30, model=70, code=code))
+    assert set(edits(job)) == {"edit.foreach_update"}
+    assert not set(edits(job)) & set(REGISTRY)
 
 
 def test_reading_back_in_every_step_is_advised_on_a_gpu_alone() -> None:

@@ -1,5 +1,7 @@
 """Python inside a phase that operators don't explain: named by its line, and not called dispatch."""
 
+import statistics
+
 import msgspec
 import pytest
 
@@ -7,7 +9,7 @@ from autobrrr.agent.measure.stack_sampler import Place, Sleeps
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.verdict.judge import judge
 from support.judged import diagnosis
-from support.judged.diagnosis import MS, held, held_stacks
+from support.judged.diagnosis import MS, held, held_stacks, replaced
 
 
 def test_a_backward_that_sleeps_is_named_by_its_line_and_not_called_dispatch() -> None:
@@ -37,6 +39,23 @@ def test_where_operators_explain_half_of_it_it_is_dispatch() -> None:
     cost_ns = tiny.traced.op_cost_ns if tiny.traced else None
     assert cost_ns
     assert held_phase(held(operations=int(0.6 * 53.0 * MS / cost_ns / 0.6))) is None
+
+
+def test_operators_that_cost_more_than_the_least_in_every_phase_are_dispatch() -> None:
+    tiny = diagnosis.tiny_mlp()
+    spread = {"forward": 300.0, "backward": 330.0, "optimizer": 150.0}
+    cheap = msgspec.structs.replace(tiny.traced, operations_by_phase=spread, op_cost_ns=900)
+    measured = replaced(tiny, traced=cheap)
+    step_ns = statistics.median(cheap.plain_step_ns)
+    assert 780 * 900 / step_ns < 0.5 * 0.72  # of the overhead, as forward, backward and optimizer have it
+    assert held_phase(measured) is None
+    assert "not dispatch" not in judge(measured).verdict.reason
+
+
+def test_stacks_that_stand_in_no_one_function_carry_nothing() -> None:
+    scattered = judge(held(stacks=held_stacks(20, elsewhere=200))).verdict
+    assert scattered.regime == "unknown"
+    assert judge(replaced(held(), frames=None)).verdict.regime == "unknown"
 
 
 @pytest.mark.parametrize(("busy_ns", "asleep"), [(1_000_000, 1), (9_000_000, 0)])

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.signals.op_cost import op_cost
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.diagnosis.verdict.undecided_reason import WITHHELD
 from autobrrr.records import ShadowProbe, TracedSteps, Verdict
@@ -68,6 +69,15 @@ def test_what_a_generator_of_the_scripts_own_takes_is_input_never_host_and_never
     assert "in a generator of the script's own" in wait.note
 
 
+def test_a_feed_moves_no_more_than_the_clock_leaves_between_the_phases() -> None:
+    fed = in_a_feed(diagnosis.replaced(diagnosis.tiny_mlp(), frames=diagnosis.frames(host=140, model=10)))
+    plain, found = verdict(diagnosis.tiny_mlp()).shares, verdict(fed).shares
+    assert found.overhead == plain.overhead
+    assert (found.input or 0.0) + (found.host or 0.0) == pytest.approx(
+        (plain.input or 0.0) + (plain.host or 0.0)
+    )
+
+
 def in_library(measured: Measurements, of: float = 1.0) -> Measurements:
     """The same job, in which a framework's or torch's code stands where its own did, or a part of it."""
     places = [
@@ -87,6 +97,21 @@ def test_a_frameworks_code_between_the_phases_is_overhead_and_not_the_users() ->
     assert (found.shares.overhead or 0.0) + (found.shares.host or 0.0) == pytest.approx(
         (plain.shares.overhead or 0.0) + (plain.shares.host or 0.0)
     )
+
+
+def test_code_of_a_framework_moves_no_more_than_the_phases_leave_of_its_samples() -> None:
+    plain, found = verdict(diagnosis.metrics_loop()), verdict(in_library(diagnosis.metrics_loop(), 0.2))
+    assert found.shares.host == pytest.approx(plain.shares.host)
+
+
+def test_a_third_of_dispatch_confirms_half_of_overhead_but_never_surely() -> None:
+    measured = diagnosis.replaced(diagnosis.tiny_mlp(), probe=None)
+    cost_ns = 0.4 * 2.6 * MS / 800
+    fewer = dataclasses.replace(measured, traced=replace(measured.traced, op_cost_ns=int(cost_ns)))
+    reading = op_cost(fewer)
+    assert reading.value == pytest.approx(0.4, abs=0.02)
+    assert (reading.says, reading.firm) == ("overhead", False)
+    assert (verdict(fewer).regime, verdict(fewer).confidence) == ("overhead", "low")
 
 
 def test_batches_made_on_the_training_thread_are_input() -> None:
@@ -139,6 +164,22 @@ def test_workers_that_keep_up_leave_the_handing_over_as_the_wait() -> None:
     assert "loader.workers" not in {one.remedy for one in found.advice}
 
 
+def test_starving_workers_are_input_however_their_steps_vary() -> None:
+    measured = diagnosis.starved_with_workers()
+    found = verdict(dataclasses.replace(measured, step_ns=measured.step_ns * ([1, 3] * 30)))
+    assert (found.regime, found.confidence) == ("input", "high")
+    assert "2 workers leave their queue empty 80 % of the time" in found.reason
+
+
+def test_half_overhead_that_the_probe_does_not_confirm_is_mixed() -> None:
+    measured = diagnosis.measured(kernels=0.3, operations=700, fixed=0.4)
+    found = verdict(measured)
+    assert found.regime == "mixed"
+    assert (
+        "40 % of the step does not grow" in found.reason or "41 % of the step does not grow" in found.reason
+    )
+
+
 def test_a_probe_that_contradicts_the_trace_makes_it_mixed() -> None:
     measured = diagnosis.measured(kernels=0.1, fixed=0.1)
     found = verdict(measured)
@@ -187,6 +228,13 @@ def test_even_a_clear_case_is_withheld_on_a_crowded_machine() -> None:
     )
 
 
+def test_a_share_that_the_delay_could_explain_is_withheld() -> None:
+    # 57 % overhead with 15 % delay: without the delay it might be 49 %.
+    measured = diagnosis.measured(kernels=0.415, fixed=0.9, host=diagnosis.machine(0.15))
+    assert verdict(measured).regime == "unknown"
+    assert verdict(measured).reason == WITHHELD
+
+
 def traced_while_busy(delay: float, kernels: float = 0.15) -> Measurements:
     return diagnosis.measured(operations=900, kernels=kernels, run_delay_share=delay, fixed=0.95)
 
@@ -224,6 +272,12 @@ def test_kernels_on_several_threads_are_not_named_provisionally(threads: int, re
     assert (found.regime, found.provisional) == (regime, threads == 1), found.reason
 
 
+def test_kernels_that_are_slow_beside_their_roof_are_not_named_provisionally() -> None:
+    job = diagnosis.small_kernels()
+    busy = msgspec.structs.replace(job.traced, run_delay_share=0.15)
+    assert verdict(diagnosis.replaced(job, traced=busy)).regime == "unknown"
+
+
 @pytest.mark.parametrize(("delay", "limit"), [(0.15, "host"), (0.55, "host"), (0.62, "unknown")])
 def test_who_limits_a_mixture_is_named_provisionally_too(delay: float, limit: str) -> None:
     job = in_library(diagnosis.metrics_loop(), 0.5)
@@ -233,6 +287,16 @@ def test_who_limits_a_mixture_is_named_provisionally_too(delay: float, limit: st
     found = verdict(busy)
     assert (found.limit, found.limit_confidence, found.provisional) == (limit, "low", limit == "host")
     assert ("provisional: machine busy while tracing" in found.reason) == found.provisional
+
+
+def test_kernels_of_several_threads_limit_nothing_provisionally() -> None:
+    job = diagnosis.small_kernels()
+    assert job.facts is not None
+    busy = replace(job.traced, run_delay_share=0.15)
+    for threads, limit in ((1, "kernels"), (2, "unknown")):
+        facts = replace(job.facts, threads=threads)
+        found = verdict(diagnosis.replaced(job, traced=busy, facts=facts))
+        assert (found.regime, found.limit, found.provisional) == ("unknown", limit, threads == 1)
 
 
 def test_uneven_steps_never_give_high_confidence() -> None:
@@ -252,6 +316,16 @@ def test_stacks_that_deny_the_loaders_clock_make_it_mixed() -> None:
         10 * MS, diagnosis.STARVED, stacks=diagnosis.frames(loader=5, model=145), workers=0
     )
     assert verdict(measured).regime == "mixed"
+
+
+def test_samples_and_queues_say_nothing_against_the_clock_of_the_loop() -> None:
+    # Stacks are taken where the thread gives the interpreter away, which the loader does first of all.
+    sampled = diagnosis.frames(loader=140, model=10, queue_empty_share=0.9)
+    small = diagnosis.measured(trace=diagnosis.traced(), fixed=0.95, stacks=sampled, workers=2)
+    assert verdict(small).regime == "overhead"
+    large = diagnosis.big_matmul()
+    full = diagnosis.measured(46 * MS, trace=large.traced, probe=large.probe, stacks=sampled, workers=2)
+    assert "of a step is matrix products" in verdict(full).reason
 
 
 def test_shares_that_their_own_error_could_bring_below_half_are_low() -> None:
@@ -329,6 +403,11 @@ def test_before_anything_is_measured_the_verdict_says_so() -> None:
     assert "no step has ended since attach" in compiling.reason
 
 
+def test_on_a_busy_machine_more_time_is_no_advice() -> None:
+    busy = diagnosis.machine(0.8)
+    assert verdict(diagnosis.measured(host=busy)).decide_with == "autobrrr diagnose 4242"
+
+
 def test_steps_of_which_none_counts_are_not_said_to_be_missing() -> None:
     found = verdict(Measurements(pid=7, seen=8))
     assert found.regime == "unknown"
@@ -398,6 +477,16 @@ def test_waits_that_others_made_longer_are_no_input_once_those_are_gone(delays: 
     assert (found.regime, found.limit) == ("unknown", "unknown")
     quiet = verdict(half_asleep(0.58, (0.0, 0.0)))
     assert (quiet.regime, quiet.limit, quiet.confidence) == ("input", "input", "low")
+
+
+def test_a_clear_wait_is_named_though_others_had_the_machine_before() -> None:
+    assert verdict(half_asleep(0.94, (0.44, 0.02))).regime == "input"
+
+
+def test_stacks_confirm_a_clear_wait_from_two_fifths_on() -> None:
+    stacks = [diagnosis.frames(loader=standing, model=139 - standing) for standing in (50, 66)]
+    found = [verdict(dataclasses.replace(half_asleep(0.66, (0.0, 0.0)), frames=each)) for each in stacks]
+    assert [one.regime for one in found] == ["unknown", "input"]
 
 
 def test_what_two_signals_carry_is_withheld_for_the_time_that_others_took_and_the_reason_says_so() -> None:

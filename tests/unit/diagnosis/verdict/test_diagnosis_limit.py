@@ -78,6 +78,16 @@ def test_short_calls_are_no_kernels_that_limit_and_the_host_s_where_they_do_not_
     assert "50 % kernels far below both roofs" in longer.limit_reason
 
 
+def test_short_calls_do_not_hide_a_host_that_takes_most_of_the_step_and_leads_the_kernels() -> None:
+    found = verdict(short_operators(fixed=None, short=0.3, moved=0.1))
+    assert (found.limit, found.limit_confidence) == ("host", "low")
+    for growing in (
+        short_operators(fixed=None, short=0.1, moved=0.35),
+        short_operators(fixed=0.1, short=0.3, moved=0.1),
+    ):
+        assert verdict(growing).limit not in ("host", "kernels")
+
+
 def test_short_calls_of_a_step_that_does_not_grow_are_overhead_by_name_and_with_little_confidence() -> None:
     # Sparse tables: 19 % idle, 50 % in calls of 6 us far below both roofs, 22 % moved, 98 % fixed.
     found = verdict(short_operators(fixed=0.976, moved=0.225))
@@ -132,6 +142,46 @@ def test_each_kind_of_job_is_limited_by_who_takes_its_step(kind, limit: Limit) -
     assert (found.limit, found.limit_confidence) == (limit, "high"), found.limit_reason
 
 
+@pytest.mark.parametrize("kind", [dispatch_and_own_code, two_kinds_of_kernels])
+def test_a_limit_is_high_over_a_mixture_and_lists_its_parts(kind) -> None:
+    found = verdict(kind())
+    assert found.regime in ("mixed", "unknown")
+    assert found.limit_confidence == "high"
+    assert found.limit_reason.count(" %") >= 2
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        diagnosis.tiny_mlp,
+        diagnosis.metrics_loop,
+        diagnosis.starved_without_workers,
+        diagnosis.pointwise_chain,
+        diagnosis.products_at_peak,
+        diagnosis.big_matmul,
+        diagnosis.waiting_rank,
+        diagnosis.blend,
+        two_kinds_of_kernels,
+        dispatch_and_own_code,
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_what_is_said_below_the_limit_does_not_repeat_it(kind) -> None:
+    found = verdict(kind())
+    assert found.limit_reason
+    assert " step is " not in found.adds
+    assert found.reason.endswith(found.adds)
+    if found.limit == found.regime == "mixed":
+        assert not found.adds
+    elif found.regime not in ("mixed", "unknown"):
+        assert found.adds
+
+
+def test_kernels_that_no_second_signal_names_are_kernels_all_the_same() -> None:
+    found = verdict(diagnosis.big_matmul())
+    assert (found.regime, found.limit) == ("unknown", "kernels")
+
+
 def test_a_blend_has_no_limit_and_says_what_it_is_made_of() -> None:
     found = verdict(diagnosis.blend())
     assert (found.regime, found.limit, found.limit_confidence) == ("mixed", "mixed", "low")
@@ -156,6 +206,11 @@ def test_a_busy_machine_names_nobody(delay: float) -> None:
         assert found.limit in ("mixed", "unknown")
 
 
+def test_a_somewhat_busy_machine_makes_a_limit_low() -> None:
+    found = verdict(dataclasses.replace(two_kinds_of_kernels(), host=diagnosis.machine(0.15)))
+    assert (found.limit, found.limit_confidence) == ("kernels", "low")
+
+
 def test_few_or_uneven_steps_make_a_limit_low() -> None:
     job = two_kinds_of_kernels()
     assert verdict(dataclasses.replace(job, step_ns=job.step_ns[:10])).limit_confidence == "low"
@@ -165,6 +220,14 @@ def test_few_or_uneven_steps_make_a_limit_low() -> None:
 
 def test_one_clock_alone_is_no_high_limit() -> None:
     assert verdict(diagnosis.kernel_bound()).limit_confidence == "low"
+
+
+def test_remedies_of_what_weighs_in_a_named_limit_are_advised() -> None:
+    found = verdict(two_kinds_of_kernels())
+    assert treated_regimes(found) >= {"memory", "compute"}
+    assert found.advice
+    expected = [one.expected or 1.0 for one in found.advice]
+    assert expected == sorted(expected, reverse=True)
 
 
 def test_a_limit_that_is_no_one_treats_nothing_more() -> None:
@@ -216,6 +279,12 @@ def test_kernels_limit_for_sure_and_are_listed_by_what_they_are() -> None:
     assert fused.expected == pytest.approx(1 / (1 - 0.266 * 0.7 + 60 * 0.01 / 36), abs=0.01)
 
 
+def test_an_optimizer_that_is_fused_or_compiled_is_left_alone() -> None:
+    fused = [WindowOp(op="aten::_fused_adamw_", count=1.0, self_ns=5.0 * MS)]
+    for job in (compiled(UPDATES, by_op=fused), compiled(frames(model=300))):
+        assert not [one for one in verdict(job).advice if one.remedy.startswith("optimizer.")]
+
+
 @pytest.mark.parametrize(
     ("job", "expected"),
     [
@@ -245,3 +314,10 @@ def test_nobody_is_named_beside_ranks_with_too_many_threads_or_in_steps_of_two_k
     bursts = compiled(UPDATES)
     bursts.step_ns[::10] *= 6  # a third of the time, which four steps may not hold
     assert limit_of(bursts) == ("unknown", "low")
+
+
+def test_a_generator_that_the_loop_reads_from_is_input() -> None:
+    stacks = frames(host=240, model=60)
+    fed = [msgspec.structs.replace(one, in_feed=one.phase == "other") for one in stacks.places]
+    stacks = msgspec.structs.replace(stacks, places=fed)
+    assert limit_of(compiled(stacks, inside_share=0.2, operators=90.0, by_op=[])) == ("input", "low")

@@ -69,6 +69,12 @@ def test_a_loop_that_sleeps_beside_its_calls_does_not_lend_them_its_sleep() -> N
     assert judge(job).verdict.regime not in ("communication", "overhead")
 
 
+def test_calls_during_which_the_thread_works_are_named_by_nobody() -> None:
+    found = judge(hand_parallel(blocked=0.1)).verdict
+    assert found.regime == "unknown", found.reason
+    assert "blocked thread" in found.reason
+
+
 def test_calls_and_gradients_are_told_together_and_lie_in_their_phases() -> None:
     job = waiting_rank()
     called = [step // 5 for step in job.collectives.step_ns]
