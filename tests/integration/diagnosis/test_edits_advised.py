@@ -27,5 +27,5 @@ def test_a_job_that_makes_gradients_for_nothing_is_told_where(
 ) -> None:
     target = job("gan")
     found = autobrrr(tmp_path, "diagnose", str(target.pid), "--json", "--no-probe").json
-    assert "gan.py:" in {one["remedy"]: one["why"] for one in found["advice"]}["edit.detach_input"]
+    assert "gan.py:" in {one["remedy"]: one["why"] for one in found["advice"]}["edit.freeze_meanwhile"]
     assert target.alive()
