@@ -47,3 +47,12 @@ def test_nothing_falls_to_the_plain_kernel_that_another_served(kernel: str) -> N
         assert [chosen(kind, masked=masked) for kind, masked in inputs] == served
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+def test_the_plain_kernel_can_be_had_by_name() -> None:
+    loop = training(device="cuda", model="attention")
+    before = state()
+    undo = REGISTRY["attention.sdpa"].apply(loop.job, {"kernel": "math"})
+    assert chosen(torch.float32) == "math"
+    undo()
+    assert state() == before

@@ -56,6 +56,20 @@ def test_each_window_has_its_kernels_and_cupti_is_let_go_of(tmp_path: Path) -> N
         assert "set None" in output
 
 
+def test_what_the_job_has_set_itself_is_left_as_it_is(tmp_path: Path) -> None:
+    chosen = JOB.replace("torch.set_num_threads(1)", "os.environ['TEARDOWN_CUPTI'] = '0'")
+    with AgentJob(chosen + END, tmp_path) as job:
+        peer = job.peer()
+        peer.wait_steps(20)
+        assert "keeps CUPTI in the job" in str(peer.ask("window", steps=3)["why"])
+        assert peer.ask("window", steps=3, asked=True)["ok"]
+        assert read_window(*next_window(peer)).cupti == "attached"
+        peer.ask("detach", keep=False)
+        output = job.output()
+        assert "attached 1 finalized 0" in output
+        assert "set 0" in output
+
+
 CAPTURES = """
 aside = torch.cuda.Stream()
 def captured():

@@ -5,7 +5,6 @@ nvidia-cuda-runtime, nvidia-cuda-cupti and nvidia-cuda-crt. Needs g++ and nm. No
 younger than its sources. `OUT/emurun PROGRAM ...` then runs a program on the device.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -16,12 +15,88 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 FLAGS = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wno-misleading-indentation"]
-# `sonames`: needed by torch's libraries; the loader takes a preloaded library of the same SONAME for each.
-# `by_name`: looked up at run time, so that no library lists them. `refusals`: how each says "not supported".
-NAMES = json.loads((HERE / "names.json").read_text())
+# What torch's libraries name as needed: the loader takes a preloaded library of the same SONAME for it.
+SONAMES = [
+    "libcudart.so.13",
+    "libcublas.so.13",
+    "libcublasLt.so.13",
+    "libcudnn.so.9",
+    "libcufft.so.12",
+    "libcurand.so.10",
+    "libcusparse.so.12",
+    "libcusolver.so.12",
+    "libcusparseLt.so.0",
+    "libcufile.so.0",
+    "libcupti.so.13",
+    "libnvrtc.so.13",
+    "libnccl.so.2",
+    "libnvshmem_host.so.3",
+    "libnvidia-ml.so.1",
+    "libcuda.so.1",
+]
+WRAPPED = [
+    "torch_cuda",
+    "c10_cuda",
+    "torch_cuda_linalg",
+    "torch_python",
+    "torch_nvshmem",
+    "caffe2_nvrtc",
+    "torch_cpu",
+]
 VENDORS = re.compile(
     r"^(__cuda|cuda[A-Z]|cublas|cudnn|cufft|curand|cusparse|cusolver|cupti|nccl|nvrtc|nvshmem|cu[A-Z]|cuFile)"
 )
+# Looked up by name at run time, so that no library lists them.
+BY_NAME = [
+    "cuCtxFromGreenCtx",
+    "cuDevResourceGenerateDesc",
+    "cuDevSmResourceSplitByCount",
+    "cuDeviceGetDevResource",
+    "cuGreenCtxCreate",
+    "cuGreenCtxDestroy",
+    "cuGreenCtxStreamCreate",
+    "cuMemAddressFree",
+    "cuMemAddressReserve",
+    "cuMemCreate",
+    "cuMemExportToShareableHandle",
+    "cuMemGetAllocationGranularity",
+    "cuMemGetAllocationPropertiesFromHandle",
+    "cuMemImportFromShareableHandle",
+    "cuMemMap",
+    "cuMemRelease",
+    "cuMemRetainAllocationHandle",
+    "cuMemSetAccess",
+    "cuMemUnmap",
+    "cuMemsetD32Async",
+    "cuMulticastAddDevice",
+    "cuMulticastBindMem",
+    "cuMulticastCreate",
+    "cuMulticastUnbind",
+    "cuStreamWriteValue32",
+    "cuDeviceGetUuid",
+    "nvmlDeviceGetP2PStatus",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetNvLinkRemoteDeviceType",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleFree",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMetricsGet",
+]
+# How each library says "not supported".
+REFUSALS = {
+    "cuda": 801,
+    "cublas": 15,
+    "cudnn": 3000,
+    "cufft": 16,
+    "cusparse": 10,
+    "cusolver": 9,
+    "nccl": 5,
+    "nvml": 3,
+    "nvrtc": 5,
+    "cuFile": 5000,
+}
 CALL_NAMES = (
     ("cupti_runtime_cbid.h", "CUPTI_RUNTIME_TRACE_CBID_", 0),
     ("cupti_driver_cbid.h", "CUPTI_DRIVER_TRACE_CBID_", 1 << 31),
@@ -68,7 +143,7 @@ def main() -> None:
     )
     (out / "empty.c").write_text("int emulated_name;\n")
     # The files must not be called libcudart.so*: torch looks for that name in /proc/self/maps.
-    named = [_named(soname, out) for soname in NAMES["sonames"]]
+    named = [_named(soname, out) for soname in SONAMES]
     (out / "preload.txt").write_text(" ".join(map(str, named)))
     shutil.copy(out / "emu_cuda.so", out / "link" / "libcuda.so.1")  # what Triton links its launcher with
     shutil.copy(whole, out / "link")
@@ -95,15 +170,15 @@ def _named(soname: str, out: Path) -> Path:
 
 def _stubs(torch: Path, objects: list[Path]) -> str:
     """C for the calls that nothing emulates: they say so once (EMU_TRACE=1) and answer "not supported"."""
-    wanted = set(NAMES["by_name"])
-    for path in (torch / f"lib{name}.so" for name in NAMES["wrapped"]):
+    wanted = set(BY_NAME)
+    for path in (torch / f"lib{name}.so" for name in WRAPPED):
         if path.exists():
             wanted |= {each for each in _symbols(path, "--undefined-only") if VENDORS.match(each)}
     there = set().union(*(_symbols(each, "--defined-only") for each in objects))
     lines = ["void emu_unimplemented(const char *);"]
     for name in sorted(wanted - there):
-        matching = [start for start in NAMES["refusals"] if name.startswith(start)]
-        code = NAMES["refusals"][max(matching, key=len)] if matching else 801
+        matching = [start for start in REFUSALS if name.startswith(start)]
+        code = REFUSALS[max(matching, key=len)] if matching else 801
         lines.append(
             f'__attribute__((visibility("default"))) long {name}(void) '
             f'{{ emu_unimplemented("{name}"); return {code}; }}'

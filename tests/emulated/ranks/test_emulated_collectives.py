@@ -60,3 +60,34 @@ told(took=began.elapsed_time(ended), at=time.monotonic())
     )
     assert last["took"] == pytest.approx(35.0, abs=0.01)
     assert abs(first["at"] - last["at"]) < 0.5  # they leave it together
+
+
+def test_few_contents_are_really_moved(tmp_path: Path):
+    found = ranks(
+        tmp_path,
+        """
+objects = [None, None]
+dist.all_gather_object(objects, {"rank": rank, "much": "x" * 2000 * rank})
+sums = torch.full((3,), float(rank + 1), device="cuda")
+dist.all_reduce(sums)
+root = torch.full((2,), rank + 7, device="cuda")
+dist.broadcast(root, src=1)
+parts = torch.empty(4, device="cuda")
+dist.all_gather_into_tensor(parts, torch.full((2,), float(rank), device="cuda"))
+message = torch.full((2,), float(rank), device="cuda")
+if rank:
+    dist.recv(message, 0)
+else:
+    dist.send(message, 1)
+told(objects=[len(each["much"]) for each in objects], sums=sums.tolist(), root=root.tolist(),
+     parts=parts.tolist(), message=message.tolist())
+""",
+    )
+    moved = {
+        "objects": [0, 2000],
+        "sums": [3.0] * 3,
+        "root": [8, 8],
+        "parts": [0.0, 0.0, 1.0, 1.0],
+        "message": [0.0, 0.0],
+    }
+    assert found == [moved, moved]
