@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -32,7 +32,7 @@ from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way
 ANSWER_S = 3.0
 COMPARED_S = 8.0  # or 8 steps, whichever is longer
 OF_GIVEN = 0.25  # of a time that the user gives
-MEET_S = 45.0  # for all ranks to know how their loops are built
+MEET_S = 45.0  # for all ranks to be attached, and to know how their loops are built
 LOOK_S = 0.1
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ def compare_ranks(clients: Mapping[int, Client], for_s: float | None, say_of: Ca
 
     def ready(pid: int) -> None:
         clients[pid].ask(HoldRank())
-        await_anatomy(clients[pid], MEET_S if for_s is None else min(MEET_S, for_s))
+        await_anatomy(clients[pid], _meeting_s(for_s))
 
     def timed(pid: int) -> tuple[Diagnosis, CollectiveWaits]:
         steps = clients[pid].ask(CompareSteps(int(compared_s * 1e9)))
@@ -173,6 +173,10 @@ def compare_ranks(clients: Mapping[int, Client], for_s: float | None, say_of: Ca
 
 def _is_timed(client: Client) -> bool:
     return not (client.facts.readonly or client.facts.outside)
+
+
+def _meeting_s(for_s: float | None) -> float:
+    return MEET_S if for_s is None else min(MEET_S, for_s)
 
 
 def await_anatomy(client: Client, for_s: float = MEET_S) -> None:
@@ -226,27 +230,38 @@ def diagnosed_ranks(
     tuned = any(other.state == State.TUNING.value for other in ask(others))  # no one else's hooks beside it
     compares = len(pids) + len(others) > 1 and not tuned
     clients: dict[int, Client] = {}
+    gate, alone = threading.Barrier(len(pids), timeout=_meeting_s(options.for_s)), threading.Lock()
+    compared: set[int] = set()
 
     def compare() -> None:
-        with joined(others, _unheard) as beside:
-            says = {pid: say_of(pid) for pid in clients} | dict.fromkeys(beside, _unheard)
-            compare_ranks({**clients, **beside}, options.for_s, says.__getitem__)
-
-    gate = threading.Barrier(len(pids), compare)  # opens once each rank is there, or has failed
+        """Those that are there, once; the others wait for it."""
+        with alone:
+            if compared:
+                return
+            there = dict(clients)
+            compared.update(there)
+            with joined(others, _unheard) as beside:
+                says = {pid: say_of(pid) for pid in there} | dict.fromkeys(beside, _unheard)
+                compare_ranks({**there, **beside}, options.for_s, says.__getitem__)
 
     def meet(client: Client) -> None:
         if _is_timed(client):
             client.ask(HoldRank())
         clients[client.facts.pid] = client
-        gate.wait()
+        with suppress(threading.BrokenBarrierError):  # one is not there in time
+            gate.wait()
+        compare()
+        if _is_timed(client) and client.facts.pid not in compared:
+            client.ask(HoldRank(False))
 
     def work(pid: int) -> Diagnosis:
         try:
             before = meet if compares else None
             found = diagnosed(pid, options, say_of(pid), doing=doing_of(pid), before=before)
-        except Exception:
+        except AutobrrrError:
             if compares and pid not in clients:  # the others go on without it
-                gate.wait()
+                with suppress(threading.BrokenBarrierError):
+                    gate.wait()
             raise
         return with_siblings(found, ask(others)) if len(pids) == 1 else found
 

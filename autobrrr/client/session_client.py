@@ -223,7 +223,11 @@ class Client:
             if message is not None:
                 self._keep(message)
             elif timeout_s is None:
-                self.ask(Ping())
+                try:
+                    self.ask(Ping())
+                except AutobrrrError:
+                    if not self._events:  # else what came meanwhile is told first
+                        raise
         if not self._events:
             return None
         event = self._events.popleft()

@@ -22,6 +22,7 @@ from autobrrr import paths
 from autobrrr.attach import job_roles
 from autobrrr.attach.enter import enter
 from autobrrr.attach.ptrace import kept_tracer
+from autobrrr.errors import AutobrrrError
 from autobrrr.machine import control_groups
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.host_sampler import HostDevice
@@ -160,6 +161,9 @@ def serve(
     """
     target = endpoint.target
     sweep(endpoint.folder)
+    caught: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: caught.append(number))
     device = HostDevice(target.pid, beside=partial(job_roles.ranks_beside, target.pid))
     log = SessionLog(log_path(target.pid, paths.state_dir(), time.time()))
     loop = asyncio.new_event_loop()
@@ -174,8 +178,6 @@ def serve(
         ranks_here=job_roles.size_of(target.pid).here,
         oom_kills=control_groups.oom_counter(target.pid),
     )
-    for number in SIGNALS:  # they end the session in order, once the job is entered
-        loop.add_signal_handler(number, session.detach)
     tuning = TuningThread(session, calls, tune, check)
     session.read_window = window_reader(calls)
     session.replay = replayer = StepReplayer(target.pid, calls)
@@ -200,9 +202,18 @@ def serve(
     def figures() -> list[Figure]:
         return published(session.snapshot(), tuning.tuned)
 
+    def on_wait(text: str) -> None:
+        if caught:
+            raise AutobrrrError("interrupted while attaching; nothing was changed")
+        wait(text)
+
     told = Publisher(options, lambda text: calls(partial(session.note, text)))
     service.metrics = told.url
-    agent = _enter(target.pid, options, session, device, wait, socket_folder=str(endpoint.folder))
+    agent = _enter(target.pid, options, session, device, on_wait, socket_folder=str(endpoint.folder))
+    for number in SIGNALS:  # they end the session in order
+        loop.add_signal_handler(number, session.detach)
+    if caught:
+        session.detach()
     serving = EventLoop(
         endpoint=endpoint,
         session=session,

@@ -11,7 +11,7 @@ from autobrrr.client import session_client
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Advice, Diagnosis, Trial, TuneProgress, from_registry
-from autobrrr.records.session_requests import ApplyRemedies, Measure, Request, TakeSnapshot, TuneRequest
+from autobrrr.records.session_requests import ApplyRemedies, Measure, Ping, Request, TakeSnapshot, TuneRequest
 from support.judged.verdicts import OVERHEAD
 from support.sessions.client import Session
 from support.sessions.service import RESULT, TRIAL
@@ -61,6 +61,24 @@ def test_a_session_that_says_nothing_any_more_is_asked_and_given_up(
     with pytest.raises(AutobrrrError, match="did not answer 'ping'"):
         list(client.snapshots())
     assert [session.asked()["do"] for _ in range(3)] == ["ping", "subscribe", "ping"]
+
+
+def test_what_comes_while_it_no_longer_answers_is_told_first(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_client, "SILENT_S", 0.05)
+    monkeypatch.setattr(Request, "patience_s", 0.05)
+    asked = Client.ask
+
+    def ask(client: Client, request: Request[object]) -> object:
+        if isinstance(request, Ping):
+            session.tell("tuned", RESULT)
+        return asked(client, request)
+
+    session.answer()
+    client = Client(session.theirs)
+    monkeypatch.setattr(Client, "ask", ask)
+    assert client.tune(TuneRequest(for_s=60)) == RESULT
 
 
 def test_an_error_keeps_message_hint_and_exit_code(session: Session) -> None:

@@ -1,7 +1,8 @@
-"""Ranks time their steps once all are there; who fails holds nobody up."""
+"""Ranks time their steps once all are there; who fails or never comes holds nobody up."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -114,6 +115,30 @@ def test_a_rank_that_can_not_be_attached_to_keeps_the_others_from_nothing(
     outcome = each_rank.diagnosed_ranks(list(sessions), DiagnosisOptions(), lambda pid: lambda text: None)
     assert list(outcome.done) == [100, 102]
     assert told_of(list(sessions.values())) == [[0, 2], None, [0, 2]]
+
+
+def test_ranks_are_compared_without_one_that_takes_too_long_to_attach_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: set[int] = set()
+    sessions = {100 + number: FakeSession(number, held, size=3) for number in range(3)}
+    goes_on = threading.Event()
+
+    def diagnosed(
+        pid: int, *rest: object, before: Callable[[FakeSession], None], **more: object
+    ) -> Diagnosis:
+        if pid == 102:
+            goes_on.wait(30)
+        before(sessions[pid])
+        goes_on.set()
+        return sessions[pid].snapshot()
+
+    monkeypatch.setattr(each_rank, "diagnosed", diagnosed)
+    monkeypatch.setattr(each_rank, "MEET_S", 0.1)
+    outcome = each_rank.diagnosed_ranks(list(sessions), DiagnosisOptions(), lambda pid: lambda text: None)
+    assert list(outcome.done) == [100, 101, 102]
+    assert 2 not in held, "it measures on"
+    assert told_of(list(sessions.values())) == [[0, 1], [0, 1], None]
 
 
 def test_a_rank_that_can_not_be_timed_says_why_and_hears_what_the_others_show() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.sidecar import daemon
 from autobrrr.sidecar.__main__ import announce
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.spawn import environment, error_from, start
@@ -39,6 +43,24 @@ def test_a_sidecar_that_ends_before_it_was_ready_is_said(monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "executable", "/bin/false")  # ends at once, and says nothing
     with pytest.raises(AutobrrrError, match="ended before it was ready"):
         start(find_target(os.getpid()), SessionOptions(), print)
+
+
+def test_a_signal_while_it_attaches_ends_it_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def enter(pid: int, *, on_wait: Callable[[str], None], **more: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        on_wait("the job does not come to a safe place")
+
+    endpoint = SimpleNamespace(target=find_target(os.getpid()), folder=tmp_path)
+    monkeypatch.setattr(daemon, "enter", enter)
+    said: list[str] = []
+    before = {number: signal.getsignal(number) for number in daemon.SIGNALS}
+    try:
+        with pytest.raises(AutobrrrError, match="interrupted while attaching; nothing was changed"):
+            daemon.serve(endpoint, SessionOptions(), wait=said.append, ready=lambda: None)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert said == []
 
 
 def test_the_sidecar_finds_the_package_and_starts_no_thread_pools(monkeypatch: pytest.MonkeyPatch) -> None:
