@@ -27,13 +27,12 @@ from autobrrr.machine import control_groups
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.nvml import NvmlDevice
-from autobrrr.machine.processors import usable_cpus
+from autobrrr.machine.processors import fault_cost_ns, multiplies_bf16, usable_cpus
 from autobrrr.machine.procfs import tid_outside
 from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.process.step_replayer import StepReplayer
 from autobrrr.sidecar.published import Figure, Publisher, published
 from autobrrr.sidecar.requests import Service
-from autobrrr.sidecar.session.collected import Calibrations
 from autobrrr.sidecar.session.rank_turn import RankLock
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
@@ -188,7 +187,8 @@ def serve(
     if job is not None:
         session.findings.turn = RankLock(endpoint.folder, job)
     findings = session.findings
-    findings.calibrations = Calibrations(paths.cache_dir())
+    findings.peaks_folder = paths.cache_dir()
+    findings.fault_ns, findings.bf16 = fault_cost_ns(), multiplies_bf16()
     gpu = findings.gpu = Poller(
         NvmlDevice(
             target.pid,

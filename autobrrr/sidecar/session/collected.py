@@ -1,12 +1,12 @@
 """All that a session has measured so far, in the form in which it came, and what its machine could do.
 
 In: the ring's records, the agent's events, samples of the machine, cached peaks. Out: `Measurements` for the
-judge; whoever listens gets every new record at once.
+judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,8 +16,6 @@ import numpy as np
 from autobrrr.diagnosis.measurements import NOT_SEEN, Measurements
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.host_sampler import HostDevice
-from autobrrr.machine.processors import fault_cost_ns, multiplies_bf16
-from autobrrr.machine.procfs import PROC
 from autobrrr.records import (
     AgentCost,
     Anatomy,
@@ -39,38 +37,6 @@ from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.rank_turn import RankLock
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.step_window import Buckets, StepWindow
-
-
-class Calibrations:
-    """Looks things up once each.
-
-    Args:
-        cache: `paths.cache_dir()`.
-        fault_ns: Measures the cost of a page fault.
-        proc: Where `/proc` lies.
-    """
-
-    def __init__(
-        self,
-        cache: Path,
-        fault_ns: Callable[[], float | None] = fault_cost_ns,
-        proc: Path = PROC,
-    ) -> None:
-        self._cache = cache
-        self._peaks: MeasuredPeaks | None = None
-        self.fault_ns = fault_ns()
-        self.bf16 = multiplies_bf16(proc)
-
-    def peaks(self, threads: int | None, torch: str | None) -> MeasuredPeaks | None:
-        """Peaks of the job's torch at so many threads, else of ours; better ones as they come."""
-        if threads is None or threads < 1:
-            return None
-        known = self._peaks
-        if known is None or known.threads != threads or known.is_disturbed:
-            known = None if torch is None else quick_peaks(threads, self._cache, measure=False, version=torch)
-            known = self._peaks = known or quick_peaks(threads, self._cache, measure=False)
-        return known
-
 
 HOST_EVERY_NS = 500_000_000
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
@@ -111,7 +77,10 @@ class Collected:
         self.slack: HostSlack | None = None
         self.census: Census | None = None
         self.cost: AgentCost | None = None
-        self.calibrations: Calibrations | None = None
+        self.peaks_folder: Path | None = None  # `paths.cache_dir()`; None: nobody looks for peaks
+        self._peaks: MeasuredPeaks | None = None  # the last that were found
+        self.fault_ns: float | None = None  # cost of a page fault
+        self.bf16: bool | None = None
         self.gpu: Poller | None = None
         self.host: tuple[HostSample, ...] = ()
         self.held: tuple[tuple[int, int], ...] = ()  # when, the job's resident bytes
@@ -213,6 +182,18 @@ class Collected:
             self.sweep = found
         return True
 
+    def _found_peaks(self) -> MeasuredPeaks | None:
+        """Peaks of the job's torch at as many threads as it has, else of ours; better ones as they come."""
+        threads, folder = self._threads_at_once, self.peaks_folder
+        if folder is None or threads is None or self.facts is None:
+            return None
+        torch = self.facts.torch
+        known = self._peaks
+        if known is None or known.threads != threads or known.is_disturbed:
+            known = None if torch is None else quick_peaks(threads, folder, measure=False, version=torch)
+            known = self._peaks = known or quick_peaks(threads, folder, measure=False)
+        return known
+
     @property
     def _threads_at_once(self) -> int | None:
         threads = self.facts.threads if self.facts is not None else None
@@ -251,8 +232,6 @@ class Collected:
 
     def measurements(self, elapsed_ns: int) -> Measurements:
         """What the judge reads."""
-        calibrations = self.calibrations
-        torch = None if self.facts is None else self.facts.torch
         return Measurements(
             **{name: found for name, found in vars(self).items() if name in AS_MEASURED},
             step_ns=self.window.step_ns,
@@ -268,7 +247,5 @@ class Collected:
             outside=self.options.outside,
             probing=self.options.probing,
             elapsed_ns=elapsed_ns,
-            peaks=calibrations.peaks(self._threads_at_once, torch) if calibrations else None,
-            fault_ns=calibrations.fault_ns if calibrations else None,
-            bf16=calibrations.bf16 if calibrations else None,
+            peaks=self._found_peaks(),
         )

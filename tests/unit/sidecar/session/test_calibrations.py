@@ -10,21 +10,22 @@ import pytest
 
 from autobrrr.client import diagnosing
 from autobrrr.client.job_peaks import MeasuringPython, likely_threads, make_sure_of_peaks, may_use_a_device
+from autobrrr.machine.processors import multiplies_bf16
 from autobrrr.roofline import quick_peaks
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session import collected
-from autobrrr.sidecar.session.collected import Calibrations, Collected
+from autobrrr.sidecar.session.collected import Collected
 from support.judged import diagnosis
 from support.screens import tui
 
 
 def test_the_judge_is_handed_what_was_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collected, "quick_peaks", lambda cpus, *_, **__: diagnosis.peaks_of_machine(cpus))
-    (tmp_path / "cpuinfo").write_text("flags : fpu amx_bf16\n")
     findings = Collected(42, SessionOptions())
     assert findings.measurements(0).peaks is None
     findings.facts = diagnosis.facts(threads=3)
-    findings.calibrations = Calibrations(tmp_path, lambda: 800.0, proc=tmp_path)
+    (tmp_path / "cpuinfo").write_text("flags : fpu amx_bf16\n")
+    findings.peaks_folder, findings.fault_ns, findings.bf16 = tmp_path, 800.0, multiplies_bf16(tmp_path)
     measured = findings.measurements(0)
     assert measured.peaks is not None
     assert (measured.peaks.threads, measured.fault_ns, measured.bf16) == (3, 800.0, True)
