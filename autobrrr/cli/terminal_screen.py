@@ -92,7 +92,7 @@ def logged_session(name: str) -> Path:
 
 
 def serve(port: int) -> int:
-    """Serve the screen of this command to browsers here until Ctrl-C, each page a client of its own.
+    """Serve the screen of this command to browsers here until Ctrl-C. Each page runs the command anew.
 
     Raises:
         UsageError: the library that serves is not installed, or the port is none.

@@ -81,7 +81,7 @@ class Storage:
             raise AutobrrrError(f"{self.shown} can't be used: {_said(error)}") from None
 
     def beat(self, trial_id: int) -> threading.Event:
-        """Say that a trial's worker lives, from a thread of its own, until the event is set."""
+        """Record now and then, in a thread, that a trial's worker lives; until the event is set."""
         over = threading.Event()
 
         def go_on() -> None:

@@ -40,7 +40,7 @@ from autobrrr.sidecar.session.step_window import Buckets, StepWindow
 
 HOST_EVERY_NS = 500_000_000
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
-MOST_HELD = 128  # samples of the job's memory
+MOST_HELD = 128  # memory samples kept
 LATELY = 3  # samples of the host
 PLAIN_STEPS = 16  # beside profiled ones
 OTHERWISE = ("traced", "gpu")  # fields of `Measurements` that are given in another form

@@ -112,7 +112,7 @@ class Session:
         self._link_lost_why = LINK_LOST
         self._odd_events: set[str] = set()
         self._stale = False  # a fact has come in that was not judged yet
-        self._activity = ""  # of a state of its own
+        self._activity = ""  # in a state that the course does not set
         self.compared: RanksCompared | None = None  # the ranks of the job, as it is now
         self._changed_since = False  # its steps were compared last
         self._on_detached: list[OnDetached] = []

@@ -130,10 +130,13 @@ def test_steps_were_traced_and_their_kernels_lie_in_their_phases(seen: Seen) -> 
     assert all(kernels[phase] > 0 for phase in ("forward", "backward", "optimizer"))
     plain = seen.traced["plain_by_phase_ns"]
     assert plain["forward"] >= real_jobs.PLANTED_S * 1e9
-    if not any(step.flags & ring_layout.SKIPPED for step in seen.steps) or seen.recorded["status"] == "ok":
-        assert seen.recorded == {"status": "ok"}
-    else:  # one in five, where the update of the very step that was recorded was held back
+    held_back = any(
+        step.flags & ring_layout.SKIPPED for step in seen.steps
+    )  # perhaps that of the recorded step
+    if seen.recorded["status"] != "ok" and held_back:
         assert seen.recorded["why"] == "the step that was recorded was no ordinary one"
+    else:
+        assert seen.recorded == {"status": "ok"}
 
 
 @pytest.mark.parametrize("seen", ["closure"], indirect=True)
