@@ -33,16 +33,14 @@ def work_table(
     times: Sequence[tuple[float, str]],
     operator: Operator,
     alone_ns: Mapping[int, int],
-    *,
-    unread: Collection[int] = (),
-    fixed: Collection[int] = (),
+    parts: Mapping[str, Collection[int]],
 ) -> list[dict[str, Any]]:
     """Calls by operator, phase and shape, the dearest first.
 
     Args:
         times: Of each call's kernel in the job, and its phase.
         alone_ns: What calls took in a replay, by index.
-        unread, fixed: Of `unread_calls`, of `fixed_calls`.
+        parts: Of `unread_calls` and the like, by the field that sums up their kernels.
     """
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for index, (call, (kernel_ns, phase)) in enumerate(zip(calls, times, strict=True)):
@@ -62,14 +60,13 @@ def work_table(
             "flops": 0,
             "bytes": 0,
             "alone_ns": None,
-            "unread_ns": 0.0,
-            "fixed_ns": 0.0,
+            **dict.fromkeys(parts, 0.0),
         }
         row = rows.setdefault(tuple(key.values()), {**key, **empty})
         row["count"] += 1
         row["kernel_ns"] += kernel_ns
-        row["unread_ns"] += kernel_ns * (index in unread)
-        row["fixed_ns"] += kernel_ns * (index in fixed)
+        for part, of in parts.items():
+            row[part] += kernel_ns * (index in of)
         for at, kind in enumerate(("flops", "bytes")):
             row[kind] = None if done is None or row[kind] is None else row[kind] + done[at]
         if done is not None and done[0] and index in alone_ns:
@@ -114,6 +111,45 @@ def fixed_calls(calls: Sequence[StepCall]) -> set[int]:
             moves |= _memory(call.outputs)
         else:
             found.add(at)
+    return found
+
+
+def repeated_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]:
+    """Those that compute what the step has computed before of the same values; and backward through it.
+
+    Torch gives the number of freed memory to the next. So of what was there before, weights are known to stay
+    the same, and what backward reads as often as forward, and not before that is through with it.
+    """
+    ahead, back = dict[int, list[int]](), dict[int, list[int]]()  # by memory: which calls read it
+    for at, (call, phase) in enumerate(zip(calls, phases, strict=True)):
+        for memory in _memory(call.args):
+            (back if phase == "backward" else ahead).setdefault(memory, []).append(at)
+    known: dict[Any, int] = {}  # what was computed of what: its number
+    held, written = dict[int, Any](), dict[int, int]()  # by value; by memory: what wrote to it last
+    found, made = set[int](), set[int]()
+
+    def content(thing: Any) -> Any:
+        if not isinstance(thing, StepValue):
+            return tuple(map(content, thing)) if isinstance(thing, (list, tuple)) else repr(thing)
+        memory = (thing.base or thing).number
+        first, later = ahead.get(memory, ()), back.get(memory, ())
+        lives = thing.owned or (len(first) <= len(later) and max(first, default=0) < min(later, default=0))
+        return held.get(thing.number, thing.number if lives else object()), written.get(memory)
+
+    for at, (call, phase) in enumerate(zip(calls, phases, strict=True)):
+        same = call.name.startswith("aten::") and not DRAWS.search(call.name)
+        key = (call.name, content(call.args), None if same else at)
+        if phase != "backward" and key in known:
+            found.add(at)
+            made |= _memory(call.outputs) - _memory(call.args)
+        elif phase == "backward" and _memory(call.args) & made:
+            found.add(at)
+        number = known.setdefault(key, len(known))
+        for place, value in enumerate(call.outputs):
+            if value is not None and not value.given:  # else it is seen once more, as a view's view
+                held.setdefault(value.number, (number, place))
+        for value in tensors_in(call.args[:1]) if _writes(call) else ():
+            written[(value.base or value).number] = number
     return found
 
 

@@ -44,8 +44,8 @@ from autobrrr.records import Advice, CodeSite, OpWork, Where
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
 KEPT, UNUSED, PLAIN = "kept graphs", "unused graphs", "without gradients"
-CALLED, TWINS, DROPS = "calls the model", "twins", ("goes too far", "drops gradients")
-BY_ROW = "calls by row"
+CALLED, BY_ROW, TWINS = "calls the model", "calls by row", "twins"
+DROPS = ("goes too far", "drops gradients")
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
@@ -59,14 +59,6 @@ LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
 MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
 PRODUCTS, LARGE_GRAPH, NARROW = ("mm", "addmm"), 1000, 4  # nodes; times the width of what they have
 SUMS = ("sum", "mean", "norm", "linalg_vector_norm")  # of a large tensor: else no product does the same
-ITSELF = (
-    "makes tensors",
-    "makes arrays",
-    "validates",
-    "prints",
-    "parametrizes",
-    "deep copies",
-)  # nothing around it
 
 
 def ledger_edits(measured: Measurements) -> list[Advice]:
@@ -89,7 +81,7 @@ def costly_line(measured: Measurements, what: str, phase: str | None = None) -> 
             continue
         if site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
             own = sum(other.samples for other, at in found if at == row) / looks  # of the function's lines
-            return site.where, min(row.share, own) if what in ITSELF else row.share
+            return site.where, min(row.share, own) if rows_beside(__file__)[what].get("itself") else row.share
     return None
 
 
@@ -121,7 +113,7 @@ def _evaluates(measured: Measurements) -> Found:
 
 def _measures(measured: Measurements) -> Found:
     """Calls without gradients in all steps, where of as much work nothing but numbers comes."""
-    found, work = sites(measured, PLAIN), measured.traced.work if measured.traced is not None else []
+    found, work = sites(measured, PLAIN), _work(measured)
     calls = sum(site.samples for site in found) / max(1, measured.frames.samples if measured.frames else 0)
     unread = sum(one.unread_ns for one in work) / max(1.0, _ns(work))
     return (found[0].where, calls) if found and unread >= thresholds.NAMED_AT * calls else None
@@ -220,17 +212,15 @@ def _repeated(measured: Measurements) -> Found:
 
 def _spread_out(measured: Measurements) -> Found:
     """Kernels on a large tensor that is made of two small ones."""
-    work = [] if measured.traced is None else measured.traced.work
-    sizes = [(max(map(prod, shapes_of(one)), default=0), one) for one in work]
+    sizes = [(max(map(prod, shapes_of(one)), default=0), one) for one in _work(measured)]
     summed = {(size, one.phase) for size, one in sizes if size and op_stem(one) in SUMS}
-    made = {size for one in work if (size := _made_of_small(one), one.phase) in summed}
+    made = {size for _, one in sizes if (size := _made_of_small(one), one.phase) in summed}
     return _worked(measured, [one for size, one in sizes if size in made or _made_of_small(one) in made])
 
 
 def _dense_graph(measured: Measurements) -> Found:
     """Products of one large square matrix with narrow ones, ahead and, as gradients of these, back."""
-    work = [] if measured.traced is None else measured.traced.work
-    found = [one for one in work if op_stem(one) in PRODUCTS and _is_graph(*shapes_of(one)[-2:])]
+    found = [one for one in _work(measured) if op_stem(one) in PRODUCTS and _is_graph(*shapes_of(one)[-2:])]
     return _worked(measured, found) if {one.phase for one in found} >= {"forward", "backward"} else None
 
 
@@ -240,9 +230,8 @@ def _is_graph(left: tuple[int, ...] = (), right: tuple[int, ...] = ()) -> bool:
 
 def _one_hot(measured: Measurements) -> Found:
     """Products with what a scatter has made of indices."""
-    work = [] if measured.traced is None else measured.traced.work
-    hot = {(prod(each), each[-1]) for one in work if "scatter" in one.op for each in shapes_of(one)[:1]}
-    sides = [(one, {(prod(each), each[-1]) for each in shapes_of(one)}) for one in work]
+    sides = [(one, {(prod(each), each[-1]) for each in shapes_of(one)}) for one in _work(measured)]
+    hot = {(prod(each), each[-1]) for one, _ in sides if "scatter" in one.op for each in shapes_of(one)[:1]}
     return _worked(measured, [one for one, each in sides if op_stem(one) in PRODUCTS and each & hot])
 
 
@@ -263,6 +252,15 @@ def _worked(measured: Measurements, found: list[OpWork]) -> Found:
     return (row.place, whole * _ns(found)) if much else None
 
 
+def _again(measured: Measurements) -> Found:
+    """What the step had computed before, with as much of backward where some of it goes through that."""
+    ahead = [one for one in _work(measured) if one.phase in ("forward", "other")]
+    back = [one for one in _work(measured) if one.phase == "backward"]
+    part = any(one.again_ns for one in back) * sum(one.again_ns for one in ahead) / max(1.0, _ns(ahead))
+    found = [replace(one, kernel_ns=one.again_ns) for one in ahead]
+    return _worked(measured, found + [replace(one, kernel_ns=part * one.kernel_ns) for one in back])
+
+
 def _one_sample(measured: Measurements) -> Found:
     """What four samples in a step would save for each, where it has one."""
     fit = fit_batch(measured.probe)
@@ -277,14 +275,16 @@ def _no_gradient(measured: Measurements) -> Found:
         return None
     ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
     has_none = (row.phase, row.does) == ("forward", PYTHON) or min(row.share, ahead) >= NO_GRADIENT * back
-    work = [] if measured.traced is None else measured.traced.work
-    fixed = _worked(
-        measured, [replace(one, kernel_ns=one.fixed_ns) for one in work if one.phase != "backward"]
-    )
+    ahead_of = [one for one in _work(measured) if one.phase != "backward"]
+    fixed = _worked(measured, [replace(one, kernel_ns=one.fixed_ns) for one in ahead_of])
     found = (row.place, row.share) if has_none or fixed is None else fixed
     told = (_unknown(measured, does) for does in (OPERATORS, PYTHON))
     better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows, _measures))
     return None if better or not (has_none or fixed) or found in told else found
+
+
+def _work(measured: Measurements) -> list[OpWork]:
+    return [] if measured.traced is None else measured.traced.work
 
 
 def _ns(work: Iterable[OpWork]) -> float:
@@ -333,6 +333,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "dense graph": _dense_graph,
     "one-hot": _one_hot,
     "one sample": _one_sample,
+    "computes again": _again,
     "no gradient": _no_gradient,
     "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),
