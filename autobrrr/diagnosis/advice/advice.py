@@ -30,6 +30,7 @@ MAY_COST: Final = (
 )
 WORTH_SAYING = 1.03
 WORKERS_OFF = 1.26  # at most, of predictions on ten jobs
+LOADED = {"edit.cheaper_items": "loader.workers"}  # what an edit of items saves is assumed, and so no surer
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 
 
@@ -53,20 +54,18 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
         if why is not None:
             known = from_registry(name, remedy_fit.options(name, measured))
             gain = None if expected is None else round(expected, 3)
-            found.append(
-                msgspec.structs.replace(
-                    known, why=why, expected=gain, interval=_interval(name, gain, measured)
-                )
-            )
+            interval = _interval(name, gain, measured)
+            found.append(msgspec.structs.replace(known, why=why, expected=gain, interval=interval))
     certain = costly_settings(measured) + ledger_edits(measured)
     # Without a gain, and first: a switch that was left on, on which predictions rest, or memory that grows.
     first = [one for one in certain if one.expected is None and one.remedy not in MAY_COST]
     rest = [one for one in certain if one.expected is not None or one.remedy in MAY_COST]
     rest += needed_edits(measured) + found
-    sure = [one.expected or 1.0 for one in rest if one.reach == "edit" and one.class_ != CHANGES]
+    sure = {one.expected or 1.0: one.remedy for one in rest if one.reach == "edit" and one.class_ != CHANGES}
     most = max(sure, default=1.0)
     own = most if most >= MEASURED_AT else HIGHEST
-    less = {id(one) for one in rest if one.interval and one.interval[0] < own}  # estimates
+    as_sure = LOADED.get(sure.get(most, ""))
+    less = {id(one) for one in rest if one.interval and one.interval[0] < own and one.remedy != as_sure}
     rest.sort(
         key=lambda one: (-min(one.expected or 1.0, own if id(one) in less else HIGHEST), id(one) in less)
     )

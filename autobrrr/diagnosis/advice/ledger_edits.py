@@ -271,7 +271,8 @@ def _no_gradient(measured: Measurements) -> Found:
     """Kernels ahead of backward in which no weight has a part, or a line too long for a gradient."""
     parts, rows = step_parts(measured), [row for row in wheres(measured) if row.phase in ("forward", "other")]
     row = max((row for row in rows if row.does != SLEEPS), key=lambda row: row.share, default=None)
-    if row is None or parts is None or measured.on_device or sites(measured, UNUSED):
+    stacks = any(fact.name == "anomaly" for fact in measured.settings)  # kept in forward: it looks longer
+    if row is None or parts is None or measured.on_device or stacks or sites(measured, UNUSED):
         return None
     ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
     has_none = (row.phase, row.does) == ("forward", PYTHON) or min(row.share, ahead) >= NO_GRADIENT * back

@@ -50,6 +50,14 @@ def test_no_cure_is_sold_while_the_step_is_still_being_measured() -> None:
     assert "loader.workers" in advice(later)
 
 
+def test_workers_come_before_cheaper_items_where_they_bring_more() -> None:
+    """An interval puts an estimate behind an edit of measured lines; what items save is an estimate, too."""
+    starved = (diagnosis.starved_without_workers(), diagnosis.starved_with_workers())
+    without, beside = ([*advice(job)] for job in starved)
+    assert without[:2] == ["loader.workers", "edit.cheaper_items"]
+    assert beside[:2] == ["edit.cheaper_items", "loader.workers"]
+
+
 def test_reach_and_class_are_those_of_the_registry() -> None:
     for kind in (diagnosis.tiny_mlp, diagnosis.starved_without_workers, diagnosis.metrics_loop):
         for name, one in advice(kind()).items():

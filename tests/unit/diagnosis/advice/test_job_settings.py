@@ -285,6 +285,8 @@ def test_what_has_no_gradient_is_to_be_made_once(forward: float, backward: float
     code = [CodeSite(what="unused graphs", where="model.py:12 forward", samples=50)]
     teacher = dataclasses.replace(job, frames=msgspec.structs.replace(stacks, code=code))
     assert "edit.compute_once" not in advised(teacher)
+    stacks_kept = (SettingFact(name="anomaly", value=1.0),)
+    assert "edit.compute_once" not in advised(dataclasses.replace(job, settings=stacks_kept))
 
 
 @pytest.mark.parametrize(("fixed", "told"), [(0.9, True), (0.2, False)])
