@@ -15,6 +15,7 @@ import random
 import socket
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -38,7 +39,8 @@ EXHAUSTIVE = 24
 SHARE_OF_POINTS = 0.25
 MOST_TRIALS = 40
 STARTUP_TRIALS = 5
-SPACE = "space"
+SPACE, GIVEN_UP = "space", "given up"
+MOST_RETRIES = 2  # of a point whose workers die over it
 TOLD = [each.name for each in fields(Result) if each.name not in ("point", "value", "origin")]
 EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
 INTERACTION = 0.1  # of what a pair does beyond the sum
@@ -112,7 +114,7 @@ class Search:
                 point = point_of(trial.params, self._space)
                 if point in free and self._held.get(point, trial.number) >= trial.number:
                     return point
-                self._study.tell(self._let_go(), state=TrialState.FAIL)  # another worker was sooner
+                self._give_up()  # another worker was sooner
             return None
 
     def tell(self, result: Result) -> None:
@@ -140,7 +142,7 @@ class Search:
         """This run ends; what it has open is given up, for others to try."""
         if self._open is not None:
             with contextlib.suppress(OptunaError, SQLAlchemyError, ValueError):  # else it goes stale
-                self._study.tell(self._let_go(), state=TrialState.FAIL)
+                self._give_up()
         if self._storage is not None:
             self._storage.close()
 
@@ -161,6 +163,11 @@ class Search:
             self._beat.set()
         return trial
 
+    def _give_up(self) -> None:
+        trial = self._let_go()
+        trial.set_user_attr(GIVEN_UP, True)
+        self._study.tell(trial, state=TrialState.FAIL)
+
     def _free(self) -> list[Point]:
         """What is worth a trial now, the least different first."""
         taken = {result.point for result in self.results} | self._held.keys()
@@ -180,7 +187,7 @@ class Search:
         if self._storage is not None:
             optuna.storages.fail_stale_trials(self._study)
         found: dict[Point, Result] = {}
-        self._held = {}
+        self._held, died = {}, Counter[Point]()
         for trial in self._study.get_trials(deepcopy=False):
             point = point_of(trial.params, self._space)
             if point is None:
@@ -192,6 +199,11 @@ class Search:
                 self._open is None or trial.number != self._open.number
             ):
                 self._held.setdefault(point, trial.number)
+            elif trial.state == TrialState.FAIL and GIVEN_UP not in trial.user_attrs:
+                died[point] += 1
+        for point in (each for each, count in died.items() if count > MOST_RETRIES):
+            why = f"the worker that measured it died, {died[point]} times"
+            found.setdefault(point, Result(point=point, value=None, kind="crash", why=why, origin="anywhere"))
         self._held = {point: number for point, number in self._held.items() if point not in found}
         self.results = list(found.values())
 

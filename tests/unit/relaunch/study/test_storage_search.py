@@ -12,7 +12,7 @@ import sqlalchemy
 from optuna.trial import TrialState
 
 from autobrrr.errors import UsageError
-from autobrrr.relaunch.search import study_storage
+from autobrrr.relaunch.search import point_search, study_storage
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from support.relaunch import parameter
@@ -155,11 +155,22 @@ def test_the_trial_of_a_dead_worker_goes_to_another_one_and_counts_once(join: Jo
     ]
 
 
+def test_a_point_over_which_workers_die_is_given_up(join: Join, file: Path) -> None:
+    for _ in range(point_search.MOST_RETRIES + 1):
+        assert join(trials=1).ask() == SMALL.points()[0]
+        silent_for(file, study_storage.GRACE_S + 1)
+    last = join(trials=1)
+    assert last.ask() is None
+    assert [(result.point, result.kind) for result in last.results] == [(SMALL.points()[0], "crash")]
+    assert "died, 3 times" in last.results[0].why
+
+
 def test_a_worker_that_leaves_gives_its_trial_to_another_one_at_once(join: Join) -> None:
-    leaving, living = join(), join()
-    point = leaving.ask()
-    leaving.close()
-    assert living.ask() == point
+    for _ in range(point_search.MOST_RETRIES + 1):
+        leaving = join()
+        point = leaving.ask()
+        leaving.close()
+    assert join().ask() == point
 
 
 def test_who_comes_later_takes_the_results_over_or_adds_trials(join: Join, file: Path) -> None:
