@@ -141,6 +141,9 @@ class JobUnderTest(Protocol):
     def crowd(self, last_ns: int) -> str | None:
         """Who took the CPUs from the job over the last so many ns; None: nobody, or not measured."""
 
+    def taken_ns(self) -> float:
+        """By how much our own processes have held up training so far, as they had a CPU and it none."""
+
     def rest_while_paused(self) -> None:
         """Return once the tuner may go on, is cancelled, or the session ends; the clock stands still."""
 

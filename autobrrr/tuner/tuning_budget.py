@@ -65,10 +65,13 @@ class TuningBudget:
     entered_ns: float = 0.0  # all that was lost so far
     began_ns: int = field(init=False)
     _counted_ns: int = field(init=False)  # until when losses and gains were entered
+    _taken_ns: float = field(init=False)  # by the bench's count, then
     _lost: list[tuple[int, float]] = field(default_factory=list)  # from when on, against the twin; gains < 0
 
     def __post_init__(self) -> None:
         self.began_ns = self._counted_ns = self.bench.now_ns()
+        self._taken_ns = self.bench.taken_ns()
+        self._lost.append((self.began_ns, self._taken_ns))
 
     def enter(self, lost_ns: float, speed: float) -> None:
         """A comparison has ended.
@@ -77,10 +80,11 @@ class TuningBudget:
             lost_ns: What it took from a job that has on what was kept before.
             speed: Of that job, surely, as a factor on the speed of the twin.
         """
-        now_ns = self.bench.now_ns()
+        now_ns, taken_ns = self.bench.now_ns(), self.bench.taken_ns()
         self.entered_ns += lost_ns
-        self._lost.append((self._counted_ns, lost_ns - (speed - 1) * (now_ns - self._counted_ns)))
-        self._counted_ns = now_ns
+        won_ns = (speed - 1) * (now_ns - self._counted_ns)
+        self._lost.append((self._counted_ns, lost_ns + taken_ns - self._taken_ns - won_ns))
+        self._counted_ns, self._taken_ns = now_ns, taken_ns
 
     def may_lose_ns(self, pause_ns: float = 0.0, gain: float = 1.0) -> float:
         """What the job may still lose of any five minutes; less than nothing: it lost too much.

@@ -30,7 +30,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import allowed_classes, allows_unproven
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, durations_ns
-from autobrrr.tuner.tuning_budget import TuneSettings
+from autobrrr.tuner.tuning_budget import WINDOW_NS, TuneSettings
 
 Tell = Callable[[TuneProgress | Trial], None]
 
@@ -92,6 +92,9 @@ class LiveBench:
         self._running.set()
         self._patience_s = EVALUATION_S
         self._rested_ns, self._rests_since_ns = time.monotonic_ns(), 0  # it begins at 0
+        # CPU time: of a compiler beside the job, comparisons see what it takes.
+        lately = min(1.0, WINDOW_NS / max(1, session.elapsed_ns))
+        self._before_ns, self._began_cpu_ns = lately * session.own_cpu_ns(), time.process_time_ns()
         self._undoing: dict[int, Future[RemedyOutcome]] = {}  # by token: sent, and not answered yet
         self._peaks: dict[str, MemoryPeaks] = {}  # by remedy
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
@@ -208,6 +211,12 @@ class LiveBench:
 
     def crowd(self, last_ns: int) -> str | None:
         return crowd_words(self._session.findings.host, last_ns)
+
+    def taken_ns(self) -> float:
+        findings, now_ns = self._session.findings, time.process_time_ns()
+        if not findings.fills_cpus:
+            return 0.0
+        return (self._before_ns + now_ns - self._began_cpu_ns) / (findings.cores or 1)
 
     def rest_while_paused(self) -> None:
         """On the tuner's thread, between pairs: wait for `resume`, `cancel` or the session's end."""

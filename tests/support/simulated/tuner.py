@@ -99,6 +99,7 @@ class SimulatedJob:
     lengths_seen: bool = True
     clock: StepClock = "host"
     crowded_by: str | None = None
+    taken: float = 0.0  # ns of training, by what measures it
 
     def __post_init__(self) -> None:
         self.facts = job_facts(4711, threads=self.threads)
@@ -129,6 +130,9 @@ class SimulatedJob:
     @property
     def paused(self) -> bool:
         return self.paused_after_steps is not None and self._count >= self.paused_after_steps
+
+    def taken_ns(self) -> float:
+        return self.taken
 
     def crowd(self, last_ns: int) -> str | None:
         return self.crowded_by

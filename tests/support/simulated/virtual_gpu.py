@@ -170,6 +170,9 @@ class VirtualGpuJob:
     def now_ns(self) -> int:
         return int(self.gpu.now_ns)
 
+    def taken_ns(self) -> float:
+        return 0.0
+
     def crowd(self, last_ns: int) -> str | None:
         return None
 

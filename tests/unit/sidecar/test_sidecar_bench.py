@@ -71,6 +71,20 @@ def shop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)
 
 
+@pytest.mark.parametrize(("threads", "taken_s"), [(2, [2.0, 2.5]), (1, [0.0, 0.0])])
+def test_cpu_time_of_ours_holds_up_a_job_that_fills_its_cpus(
+    threads: int, taken_s: list[float], shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu_ns = 7 * SECOND_NS
+    monkeypatch.setattr("time.process_time_ns", lambda: cpu_ns)
+    shop.session.own_cpu_ns = lambda: 4 * SECOND_NS  # on two CPUs, with processes that have ended
+    shop.session.findings.know(msgspec.structs.replace(shop.bench.facts, threads=threads))
+    bench = LiveBench(shop.session, shop.call)
+    found = [bench.taken_ns()]
+    cpu_ns += SECOND_NS
+    assert [*found, bench.taken_ns()] == [each * SECOND_NS for each in taken_s]
+
+
 def records(first: int, count: int) -> Records:
     made = np.zeros(count, dtype=STEP)
     made["seq"] = np.arange(first, first + count)

@@ -9,9 +9,10 @@ import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, from_registry
+from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Selection, candidates
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tuning_budget import WINDOW_NS, TuneSettings
+from autobrrr.tuner.tuning_budget import WINDOW_NS, TuneSettings, TuningBudget
 from support.simulated.tuner import NO_PROCESS, Effect, SimulatedJob, verdict
 
 SECOND_NS = 1_000_000_000
@@ -56,6 +57,16 @@ def test_what_another_process_compiles_costs_training_little() -> None:
     assert "training pauses for about 2 s" in told[1].text
     assert found.kept == [COMPILE]
     assert "training paused for 1.2 s" in only_trial(found).why
+
+
+def test_what_our_own_processes_take_from_a_job_without_a_free_cpu_is_lost() -> None:
+    job = SimulatedJob(taken=5e9)  # before the tuning began
+    budget = TuningBudget(bench=job, board=ArmSwitch(job), settings=TuneSettings(), speed=lambda: 1.0)
+    assert budget.may_lose_ns() == pytest.approx(1e9)
+    job.taken += 2e9
+    budget.enter(3e9, 1.0)
+    assert budget.may_lose_ns() == pytest.approx(-4e9)
+    assert budget.entered_ns == 3e9  # what comparisons took
 
 
 @pytest.mark.integration  # a long simulation
