@@ -25,9 +25,7 @@ from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Verdict, fro
 
 CHANGES: Final = "changes-training"
 # None knows how much, and where a step reads a weight once the last of them costs nothing.
-MAY_COST: Final = (
-    *("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad", "edit.cache_parametrization"),
-)
+COSTS = ("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad", "edit.cache_parametrization")
 WORTH_SAYING = 1.03
 WORKERS_OFF = 1.26  # at most, of predictions on ten jobs
 LOADED = {"edit.cheaper_items": "loader.workers"}  # what an edit of items saves is assumed, and so no surer
@@ -58,9 +56,8 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
             found.append(msgspec.structs.replace(known, why=why, expected=gain, interval=interval))
     certain = costly_settings(measured) + ledger_edits(measured)
     # Without a gain, and first: a switch that was left on, on which predictions rest, or memory that grows.
-    first = [one for one in certain if one.expected is None and one.remedy not in MAY_COST]
-    rest = [one for one in certain if one.expected is not None or one.remedy in MAY_COST]
-    rest += needed_edits(measured) + found
+    first = [one for one in certain if one.expected is None and one.remedy not in COSTS]
+    rest = [one for one in certain if one not in first] + needed_edits(measured) + found
     sure = {one.expected or 1.0: one.remedy for one in rest if one.reach == "edit" and one.class_ != CHANGES}
     most = max(sure, default=1.0)
     own = most if most >= MEASURED_AT else HIGHEST

@@ -262,9 +262,12 @@ def _again(measured: Measurements) -> Found:
 
 
 def _one_sample(measured: Measurements) -> Found:
-    """What four samples in a step would save for each, where it has one."""
-    fit = fit_batch(measured.probe)
-    return ("", fit.share * 3 / 4) if isinstance(fit, BatchFit) and fit.probe.batch == 1 else None
+    """What four samples in a step would save for each, where it has one, by the probe or by all products."""
+    fit, ahead = fit_batch(measured.probe), [one for one in _work(measured) if one.phase == "forward"]
+    sides = [shapes_of(one)[-2:-1] for one in ahead if op_stem(one) in (*PRODUCTS, "convolution")]
+    known = fit.share if isinstance(fit, BatchFit) and fit.probe.batch == 1 else None
+    share = step_shares(measured).overhead if {size[0] for side in sides for size in side} == {1} else known
+    return None if share is None else ("", share * 3 / 4)
 
 
 def _no_gradient(measured: Measurements) -> Found:

@@ -397,6 +397,14 @@ def test_a_step_of_one_sample_is_told_what_four_would_save() -> None:
         assert advised(job).get("edit.batch_samples") == gain
 
 
+@pytest.mark.parametrize(("rows", "told"), [((1, 1), True), ((1, 12), False), ((), False)])
+def test_a_step_whose_products_have_one_row_is_one_of_one_sample(rows: tuple[int, ...], told: bool) -> None:
+    work = [an_op("addmm", 1e5, phase="forward", shapes=f"64 {each}x32 32x64") for each in rows]
+    shares = {"data_wait": 0.0, "forward": 0.4, "backward": 0.5, "optimizer": 0.1, "other": 0.0}
+    job = measured(2 * MS, shares, trace=traced(2 * MS, shares, kernels=0.2, work=work))
+    assert ("edit.batch_samples" in advised(job)) == told
+
+
 def test_a_model_that_runs_for_each_item_is_told_where_one_update_has_many_backwards() -> None:
     code = [CodeSite(what="accumulates", where="train.py:9 main", samples=12)]
     job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90, code=code))
