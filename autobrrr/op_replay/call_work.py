@@ -114,45 +114,6 @@ def fixed_calls(calls: Sequence[StepCall]) -> set[int]:
     return found
 
 
-def repeated_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]:
-    """Those that compute what the step has computed before of the same values; and backward through it.
-
-    Torch gives the number of freed memory to the next. So of what was there before, weights are known to stay
-    the same, and what backward reads as often as forward, and not before that is through with it.
-    """
-    ahead, back = dict[int, list[int]](), dict[int, list[int]]()  # by memory: which calls read it
-    for at, (call, phase) in enumerate(zip(calls, phases, strict=True)):
-        for memory in _memory(call.args):
-            (back if phase == "backward" else ahead).setdefault(memory, []).append(at)
-    known: dict[Any, int] = {}  # what was computed of what: its number
-    held, written = dict[int, Any](), dict[int, int]()  # by value; by memory: what wrote to it last
-    found, made = set[int](), set[int]()
-
-    def content(thing: Any) -> Any:
-        if not isinstance(thing, StepValue):
-            return tuple(map(content, thing)) if isinstance(thing, (list, tuple)) else repr(thing)
-        memory = (thing.base or thing).number
-        first, later = ahead.get(memory, ()), back.get(memory, ())
-        lives = thing.owned or (len(first) <= len(later) and max(first, default=0) < min(later, default=0))
-        return held.get(thing.number, thing.number if lives else object()), written.get(memory)
-
-    for at, (call, phase) in enumerate(zip(calls, phases, strict=True)):
-        same = call.name.startswith("aten::") and not DRAWS.search(call.name)
-        key = (call.name, content(call.args), None if same else at)
-        if phase != "backward" and key in known:
-            found.add(at)
-            made |= _memory(call.outputs) - _memory(call.args)
-        elif phase == "backward" and _memory(call.args) & made:
-            found.add(at)
-        number = known.setdefault(key, len(known))
-        for place, value in enumerate(call.outputs):
-            if value is not None and not value.given:  # else it is seen once more, as a view's view
-                held.setdefault(value.number, (number, place))
-        for value in tensors_in(call.args[:1]) if _writes(call) else ():
-            written[(value.base or value).number] = number
-    return found
-
-
 def _is_weight(value: StepValue) -> bool:
     return value.weight or (value.base is not None and value.base.weight)
 

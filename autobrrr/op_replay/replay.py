@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
-from .call_work import fixed_calls, repeated_calls, unread_calls, work_table
+from .call_work import fixed_calls, unread_calls, work_table
 from .device_queue import StepQueue, device_ratio
 from .device_replay import DeviceReplay
 from .player import ONE_BY_ONE, CallPlayer, NoAnswer, ReplayedStep, Shape
@@ -116,13 +116,9 @@ def _work(
     ]
     groups = found["times"][found["batch"]] if found else ()
     alone = {index: min(column) for index, column in enumerate(zip(*groups, strict=True)) if all(column)}
-    calls, phases = program.calls, [phase for _, phase in times]
-    parts = {
-        "unread_ns": unread_calls(calls, phases) if steps else (),
-        "fixed_ns": fixed_calls(calls),
-        "again_ns": repeated_calls(calls, phases) if steps else (),
-    }
-    return work_table(calls, times, CallPlayer(torch, program, 1).operator, alone, parts)
+    unread = unread_calls(program.calls, [phase for _, phase in times]) if steps else ()
+    parts = {"unread_ns": unread, "fixed_ns": fixed_calls(program.calls)}
+    return work_table(program.calls, times, CallPlayer(torch, program, 1).operator, alone, parts)
 
 
 def _batch(program: RecordedStep, told: int | None) -> tuple[int, Shape]:

@@ -98,9 +98,6 @@ class OpWork(Record, frozen=True, kw_only=True):
     alone_ns: float | None = None  # one such call by itself, at best; None: it was not run
     unread_ns: float = 0.0  # of `kernel_ns`: only numbers for Python come of it
     fixed_ns: float = 0.0  # of `kernel_ns`: no weight and no random number has a part in it
-    again_ns: float = (
-        0.0  # of `kernel_ns`: the step had computed the same before, or is backward through that
-    )
 
 
 class TracedSteps(MayAbstain, frozen=True, kw_only=True):

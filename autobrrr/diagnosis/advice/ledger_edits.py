@@ -252,15 +252,6 @@ def _worked(measured: Measurements, found: list[OpWork]) -> Found:
     return (row.place, whole * _ns(found)) if much else None
 
 
-def _again(measured: Measurements) -> Found:
-    """What the step had computed before, with as much of backward where some of it goes through that."""
-    ahead = [one for one in _work(measured) if one.phase in ("forward", "other")]
-    back = [one for one in _work(measured) if one.phase == "backward"]
-    part = any(one.again_ns for one in back) * sum(one.again_ns for one in ahead) / max(1.0, _ns(ahead))
-    found = [replace(one, kernel_ns=one.again_ns) for one in ahead]
-    return _worked(measured, found + [replace(one, kernel_ns=part * one.kernel_ns) for one in back])
-
-
 def _one_sample(measured: Measurements) -> Found:
     """What four samples in a step would save for each, where it has one, by the probe or by all products."""
     fit, ahead = fit_batch(measured.probe), [one for one in _work(measured) if one.phase == "forward"]
@@ -279,8 +270,8 @@ def _no_gradient(measured: Measurements) -> Found:
         return None
     ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
     has_none = (row.phase, row.does) == ("forward", PYTHON) or min(row.share, ahead) >= NO_GRADIENT * back
-    ahead_of = [one for one in _work(measured) if one.phase != "backward"]
-    fixed = _worked(measured, [replace(one, kernel_ns=one.fixed_ns) for one in ahead_of])
+    before = [one for one in _work(measured) if one.phase != "backward"]
+    fixed = _worked(measured, [replace(one, kernel_ns=one.fixed_ns) for one in before])
     found = (row.place, row.share) if has_none or fixed is None else fixed
     told = (_unknown(measured, does) for does in (OPERATORS, PYTHON))
     better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows, _measures))
@@ -337,7 +328,6 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "dense graph": _dense_graph,
     "one-hot": _one_hot,
     "one sample": _one_sample,
-    "computes again": _again,
     "no gradient": _no_gradient,
     "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),

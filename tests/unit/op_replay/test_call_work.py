@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from autobrrr.op_replay import replay
-from autobrrr.op_replay.call_work import fixed_calls, repeated_calls, unread_calls
+from autobrrr.op_replay.call_work import fixed_calls, unread_calls
 from autobrrr.op_replay.step_record import read
 from support.agent.recorded_steps import recorded
 
@@ -170,47 +170,3 @@ def test_what_no_weight_and_no_random_number_is_part_of_is_fixed(tmp_path: Path)
     names = [call.name.partition(".")[0] for at, call in enumerate(program.calls) if at in found]
     assert names[:3] == ["aten::sum", "aten::div", "aten::mm"]
     assert not {"aten::randperm", "aten::index", "aten::exp", "aten::addmm"} & {*names}
-
-
-def twice(between: Callable[[], object], start: Callable[[], torch.Tensor] = lambda: X) -> Callable[[], None]:
-    """Two losses of one model and, but for what happens between them, of the same data."""
-    optimizer = torch.optim.SGD(MODEL.parameters(), 1e-6, foreach=True)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        first = (MODEL(start()) - Y).pow(2).mean()
-        between()
-        (first + (MODEL(start()) - 2).abs().mean()).backward()
-        optimizer.step()
-
-    return step
-
-
-def in_turns() -> None:
-    """Batches of one shape, each as it comes: memory of the first goes to the second."""
-    for _ in range(2):
-        (MODEL(torch.from_numpy(X.numpy() + 1)) - Y).pow(2).mean().backward()
-
-
-@pytest.mark.parametrize(
-    ("step", "products"),
-    [
-        (twice(lambda: None), ["addmm", "addmm", "mm"]),
-        (twice(lambda: WEIGHTS[1].data.mul_(1)), []),  # of the first layer
-        (twice(lambda: WEIGHTS[3].data.mul_(1)), ["addmm", "mm"]),
-        (twice(lambda: None, lambda: nn.functional.dropout(X, 0.1)), []),
-        (twice(lambda: None, lambda: torch.from_numpy(X.numpy() + 1)), []),
-        (in_turns, []),
-    ],
-)
-def test_what_is_computed_again_of_the_same_is_known(
-    step: Callable[[], None], products: list[str], tmp_path: Path
-) -> None:
-    calls = read(torch, recorded(step, WEIGHTS, tmp_path, 64)["trace"]).calls
-    names = [call.name.partition(".")[0].partition("::")[2] for call in calls]
-    began, phases = False, []
-    for name in names:
-        began = name != "addmm" and (began or name == "ones_like")
-        phases.append("backward" if began else "forward")
-    found = repeated_calls(calls, phases)
-    assert sorted(names[at] for at in found if names[at] in ("addmm", "mm")) == products

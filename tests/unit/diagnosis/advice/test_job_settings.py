@@ -296,22 +296,6 @@ def test_kernels_without_a_weight_are_to_be_run_once(fixed: float, told: bool) -
     assert ("edit.compute_once" in advised(job)) == told
 
 
-@pytest.mark.parametrize(
-    ("again", "back", "told"), [(0.5, 0.2, ["45 %"]), (0.3, 0.0, ["18 %"]), (0.1, 0.1, [])]
-)
-def test_what_a_step_computes_twice_is_to_be_computed_once(
-    again: float, back: float, told: list[str]
-) -> None:
-    """Of backward as much as of forward, where it goes through that."""
-    rows = (("forward", 12e6, again), ("backward", 6e6, back))
-    work = [
-        msgspec.structs.replace(an_op("mm", ns), again_ns=ns * part, phase=name) for name, ns, part in rows
-    ]
-    job = dataclasses.replace(diagnosis.kernel_bound(*work), frames=frames(host=10, model=90))
-    said = [one.why for one in ledger_edits(job) if "computed before" in one.why]
-    assert [why.partition(" of")[0] for why in said] == told
-
-
 @pytest.mark.parametrize(("unread", "told"), [(0.4, True), (0.1, False)])
 def test_an_evaluation_in_each_step_is_told_where_only_numbers_come_of_its_calls(
     unread: float, told: bool
