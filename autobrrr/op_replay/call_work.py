@@ -106,16 +106,12 @@ def fixed_calls(calls: Sequence[StepCall]) -> set[int]:
         if (
             _memory(call.args) & moves
             or DRAWS.search(call.name)
-            or any(map(_is_weight, tensors_in(call.args)))
+            or any((one.base or one).weight for one in tensors_in(call.args))
         ):
             moves |= _memory(call.outputs)
         else:
             found.add(at)
     return found
-
-
-def _is_weight(value: StepValue) -> bool:
-    return value.weight or (value.base is not None and value.base.weight)
 
 
 def _memory(things: Sequence[Any]) -> set[int]:

@@ -142,7 +142,7 @@ class JobUnderTest(Protocol):
         """Who took the CPUs from the job over the last so many ns; None: nobody, or not measured."""
 
     def taken_ns(self) -> float:
-        """By how much our own processes have held up training so far, as they had a CPU and it none."""
+        """Training time that our own processes have taken so far, by using CPUs that the job needed."""
 
     def rest_while_paused(self) -> None:
         """Return once the tuner may go on, is cancelled, or the session ends; the clock stands still."""

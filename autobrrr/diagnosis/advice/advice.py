@@ -28,7 +28,7 @@ CHANGES: Final = "changes-training"
 COSTS = ("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad", "edit.cache_parametrization")
 WORTH_SAYING = 1.03
 WORKERS_OFF = 1.26  # at most, of predictions on ten jobs
-LOADED = {"edit.cheaper_items": "loader.workers"}  # what an edit of items saves is assumed, and so no surer
+LOADED = {"edit.cheaper_items": "loader.workers"}  # both gains are estimates
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 
 

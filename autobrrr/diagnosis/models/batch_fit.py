@@ -105,22 +105,17 @@ def step_times(probe: ShadowProbe, *, two_sizes: bool = False) -> tuple[dict[int
     Args:
         two_sizes: B and 2B alone are enough.
     """
-    times = _replays(probe)
+    times = {  # lower quartiles of the replays at each batch size whose fastest agree
+        batch: quartile_ns
+        for batch, (least_ns, quartile_ns) in _fastest(probe).items()
+        if quartile_ns / least_ns - 1 <= thresholds.REPLAYS_AGREE
+    }
     if probe.batch is None or probe.batch not in times:
         return {}, _apart(probe) or "the job's own batch size was not replayed"
     least = 2 if two_sizes and 2 * probe.batch in times else thresholds.PROBE_POINTS
     if len(times) < least:
         return times, _apart(probe) or f"{len(times)} of {least} batch sizes measured"
     return times, None
-
-
-def _replays(probe: ShadowProbe) -> dict[int, float]:
-    """Lower quartile of the replays at each batch size whose fastest agree."""
-    return {
-        batch: quartile_ns
-        for batch, (least_ns, quartile_ns) in _fastest(probe).items()
-        if quartile_ns / least_ns - 1 <= thresholds.REPLAYS_AGREE
-    }
 
 
 def _apart(probe: ShadowProbe) -> str | None:

@@ -39,7 +39,7 @@ EXHAUSTIVE = 24
 SHARE_OF_POINTS = 0.25
 MOST_TRIALS = 40
 STARTUP_TRIALS = 5
-SPACE, GIVEN_UP = "space", "given up"
+SPACE, LET_GO = "space", "let go"
 MOST_RETRIES = 2  # of a point whose workers die over it
 TOLD = [each.name for each in fields(Result) if each.name not in ("point", "value", "origin")]
 EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
@@ -114,14 +114,14 @@ class Search:
                 point = point_of(trial.params, self._space)
                 if point in free and self._held.get(point, trial.number) >= trial.number:
                     return point
-                self._give_up()  # another worker was sooner
+                self._study.tell(self._let_go(), state=TrialState.FAIL)  # another worker was sooner
             return None
 
     def tell(self, result: Result) -> None:
         """Enter a result, unless this worker was taken for dead meanwhile: another has the point then."""
-        trial = self._let_go()
         with self._answering():
             with contextlib.suppress(UpdateFinishedTrialError, ValueError):  # not running any more
+                trial = self._let_go()
                 for name in TOLD:
                     trial.set_user_attr(name, getattr(result, name))
                 trial.set_user_attr("point", self._space.label(result.point))
@@ -142,7 +142,7 @@ class Search:
         """This run ends; what it has open is given up, for others to try."""
         if self._open is not None:
             with contextlib.suppress(OptunaError, SQLAlchemyError, ValueError):  # else it goes stale
-                self._give_up()
+                self._study.tell(self._let_go(), state=TrialState.FAIL)
         if self._storage is not None:
             self._storage.close()
 
@@ -156,17 +156,13 @@ class Search:
         return max(measured, key=lambda result: promise[result.point])
 
     def _let_go(self) -> optuna.Trial:
-        """The trial that is open, which is no longer."""
+        """Close the open trial, and mark it: a trial without the mark is one whose worker died."""
         assert self._open is not None
         trial, self._open = self._open, None
         if self._beat is not None:
             self._beat.set()
+        trial.set_user_attr(LET_GO, True)
         return trial
-
-    def _give_up(self) -> None:
-        trial = self._let_go()
-        trial.set_user_attr(GIVEN_UP, True)
-        self._study.tell(trial, state=TrialState.FAIL)
 
     def _free(self) -> list[Point]:
         """What is worth a trial now, the least different first."""
@@ -199,7 +195,7 @@ class Search:
                 self._open is None or trial.number != self._open.number
             ):
                 self._held.setdefault(point, trial.number)
-            elif trial.state == TrialState.FAIL and GIVEN_UP not in trial.user_attrs:
+            elif trial.state == TrialState.FAIL and LET_GO not in trial.user_attrs:
                 died[point] += 1
         for point in (each for each, count in died.items() if count > MOST_RETRIES):
             why = f"the worker that measured it died, {died[point]} times"

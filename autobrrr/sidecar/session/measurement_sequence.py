@@ -77,12 +77,8 @@ class Measurement(NamedTuple):
         return self.record(status="abstained", why=why)
 
 
-def _no_frames(**why: str) -> FrameSamples:
-    return FrameSamples(samples=0, places=[])
-
-
 _of_sizes = partial(ShadowProbe, sweep="batch")
-FRAMES = Measurement(State.SAMPLING, "frames", "frames", _no_frames, "")
+FRAMES = Measurement(State.SAMPLING, "frames", "frames", lambda **_: FrameSamples(samples=0, places=[]), "")
 TRACE = Measurement(State.TRACING, "trace", "traced", TracedSteps, "the traced steps did not come in time")
 WAITS = Measurement(
     State.TIMING, "collectives", "collectives", CollectiveWaits, "the timed steps did not come in time", 2

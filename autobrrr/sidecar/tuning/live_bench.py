@@ -92,9 +92,9 @@ class LiveBench:
         self._running.set()
         self._patience_s = EVALUATION_S
         self._rested_ns, self._rests_since_ns = time.monotonic_ns(), 0  # it begins at 0
-        # CPU time: of a compiler beside the job, comparisons see what it takes.
+        # What we used before the tuning. A process that compiles later slows steps, which is counted there.
         lately = min(1.0, WINDOW_NS / max(1, session.elapsed_ns))
-        self._before_ns, self._began_cpu_ns = lately * session.own_cpu_ns(), time.process_time_ns()
+        self._own_ns = lately * session.own_cpu_ns() - time.process_time_ns()
         self._undoing: dict[int, Future[RemedyOutcome]] = {}  # by token: sent, and not answered yet
         self._peaks: dict[str, MemoryPeaks] = {}  # by remedy
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
@@ -213,10 +213,8 @@ class LiveBench:
         return crowd_words(self._session.findings.host, last_ns)
 
     def taken_ns(self) -> float:
-        findings, now_ns = self._session.findings, time.process_time_ns()
-        if not findings.fills_cpus:
-            return 0.0
-        return (self._before_ns + now_ns - self._began_cpu_ns) / (findings.cores or 1)
+        findings, taken_ns = self._session.findings, self._own_ns + time.process_time_ns()
+        return taken_ns / findings.cores if findings.fills_cpus and findings.cores else 0.0
 
     def rest_while_paused(self) -> None:
         """On the tuner's thread, between pairs: wait for `resume`, `cancel` or the session's end."""
