@@ -21,6 +21,7 @@ from autobrrr.tuner.stop_rules import FEWEST_PAIRS
 
 MINUTE_NS = 60_000_000_000
 SEARCH_SHARE = 0.55  # of the budget, for trials
+DEAR_SHARE = 0.8  # the same for what takes long to compile: ablation may wait, the closing run may not
 ABLATION_SHARE = 0.65  # until when ablation must be through; the rest belongs to the closing run
 CLOSING_SHARE = 1.25  # a closing run that looks promising may run over: else proven gains are thrown away
 LIKELY_BEST = 3.0  # the largest gain that is likely, where none is predicted
@@ -121,13 +122,13 @@ class TuningBudget:
     def search_deadline(self, choice: Advice, *, kept: bool) -> int:
         """When trials end: the rest confirms what is kept; with nothing kept, as little as that may take.
 
-        What takes long to compile may take the time of ablation and confirmation, too. What goes by epochs
-        takes as many of them again to be confirmed: half of the time.
+        What takes long to compile may take the time of ablation, too. What goes by epochs takes as many of
+        them again to be confirmed: half of the time.
         """
         if choice.reach == "next_epoch" and not kept:
             return (self.bench.now_ns() + self.deadline(CLOSING_SHARE)) // 2
-        if kept and REGISTRY[choice.remedy].beside_s is None:
-            return self.deadline(SEARCH_SHARE)
+        if kept:
+            return self.deadline(SEARCH_SHARE if REGISTRY[choice.remedy].beside_s is None else DEAR_SHARE)
         return min(self.deadline(1.0), self.deadline(CLOSING_SHARE) - self.shortest_ns)
 
     def price_ns(self, choice: Advice) -> int:
@@ -146,8 +147,7 @@ class TuningBudget:
 
     def to_prepare(self, choice: Advice) -> bool:
         """Whether another process may take most of its price from the job."""
-        cold = choice not in self.board.warm and choice not in self.prepared
-        return cold and self._beside_s(choice) is not None
+        return choice not in {*self.board.warm, *self.prepared} and self._beside_s(choice) is not None
 
     def needed_ns(self, choice: Advice) -> int:
         """The shortest time in which a trial can end with an answer."""
