@@ -191,12 +191,13 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
             tiny += int(((some > 0) & (some < SMALLEST_NORMAL)).sum())
             seen += some.numel()
     updated, trained, untrained = set(map(id, loop.job.updated)), 0, Counter[str]()
-    for root in loop.job.roots:
-        for each in root.parameters():  # type: ignore[attr-defined]
-            if id(each) in updated:  # its gradient may not be there yet
-                trained += each.numel()
-            elif each.is_leaf and each.grad is not None:
-                untrained[type(root).__name__] += each.numel()
+    # Once each: a layer that is called by itself, too, is a root beside its model.
+    in_roots = {id(each): (root, each) for root in loop.job.roots for each in root.parameters()}  # type: ignore[attr-defined]
+    for root, each in in_roots.values():
+        if id(each) in updated:  # its gradient may not be there yet
+            trained += each.numel()
+        elif each.is_leaf and each.grad is not None:
+            untrained[type(root).__name__] += each.numel()
     # Optimizers of copies, as of float32 ones, have at least as many parameters that are in no model.
     if trained and untrained.total() > sizes.total() - trained and loop.hot.steps >= ALL_FIRE_IN:
         [(model, _)] = untrained.most_common(1)
