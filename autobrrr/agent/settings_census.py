@@ -191,7 +191,7 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
             tiny += int(((some > 0) & (some < SMALLEST_NORMAL)).sum())
             seen += some.numel()
     updated, trained, untrained = set(map(id, loop.job.updated)), 0, Counter[str]()
-    # Once each: a layer that is called by itself, too, is a root beside its model.
+    # A layer that is called by itself, too, is a root beside its model.
     in_roots = {id(each): (root, each) for root in loop.job.roots for each in root.parameters()}  # type: ignore[attr-defined]
     for root, each in in_roots.values():
         if id(each) in updated:  # its gradient may not be there yet

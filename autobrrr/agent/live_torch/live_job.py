@@ -65,12 +65,8 @@ class Job:
     @property
     def updated(self) -> list[Tensor]:
         """Parameters that the optimizers update."""
-        return [
-            parameter
-            for optimizer in self.optimizers
-            for group in getattr(optimizer, "param_groups", ())
-            for parameter in group["params"]
-        ]
+        groups = [group for one in self.optimizers for group in getattr(one, "param_groups", ())]
+        return [parameter for group in groups for parameter in group["params"]]
 
     def saw_optimizer(self, optimizer: object) -> bool:
         """Remember an optimizer; whether it is a new one."""

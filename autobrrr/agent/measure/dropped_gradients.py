@@ -48,9 +48,8 @@ class DroppedGradients:
             if look[1] and look != was:
                 made, in_vain = self._kept.get(key, (look, []))
                 if in_vain or (made[1] == was[1] != 0 and made[0] != was[0]):
-                    in_vain.append(
-                        (("goes too far" if look[3] in beyond else "drops gradients", at), took_ns)
-                    )
+                    what = "goes too far" if look[3] in beyond else "drops gradients"
+                    in_vain.append(((what, at), took_ns))
                 self._kept[key] = look, in_vain
 
     def _look(self) -> dict[int, Look]:

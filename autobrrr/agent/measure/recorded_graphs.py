@@ -50,7 +50,7 @@ class RecordedGraphs:
         self._calls_ns: Counter[tuple[str, UserStack]] = Counter()  # of a kind
         self._dropped = DroppedGradients(loop.job)
         self._runs: list[tuple[dict[int, Look], UserStack, int]] = []  # that have not ended: one in another
-        self._weights = dict[int, set[int]]()  # by root: what it trains
+        self._weights = dict[int, dict[int, int]]()  # by root: what it trains, for which optimizer
         self._fed = set[int]()  # roots whose output another one was given, since the engine ran
         self._patches, self._watches = list[Patch](), list[Any]()
         self._kinds = dict[object, list[int]]()  # roots of one class and shape
@@ -77,9 +77,10 @@ class RecordedGraphs:
         # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.
         around_runs = around(self._engine_runs, self._engine_ran)
         self._patches = self._patches or patched(loop.torch.autograd, "_engine_run_backward", around_runs)
-        updated = {id(one) for one in loop.job.updated}
+        groups = [(id(one), each) for one in loop.job.optimizers for each in one.param_groups]  # type: ignore[attr-defined]
+        owners = {id(weight): optimizer for optimizer, each in groups for weight in each["params"]}
         for root in roots:
-            kind, known[id(root)] = _trained(root, updated)
+            kind, known[id(root)] = _trained(root, owners)
             self._kinds.setdefault(kind if known[id(root)] else id(root), []).append(id(root))
             self._watches += [watch(root, self._enters, self._returned)] if self._patches else []
         self._twins = {one for same in self._kinds.values() if len(same) >= FEWEST for one in same}
@@ -125,8 +126,10 @@ class RecordedGraphs:
         with self._ours:
             looked = loop.hot.live and self._spent_ns < MOST_NS
             graded = loop.torch.is_grad_enabled()
-            fed = self._fed if self._weights.get(id(module)) else set[int]()  # by a loss: no matter
+            fed, mine = set[int](), set(self._weights.get(id(module), {}).values())
             marks = _marked(result, id(module), fed) if looked and graded else []
+            # By a loss, or a layer of the same network that is called by itself: no matter.
+            self._fed |= {one for one in fed if mine and mine != {*self._weights.get(one, {}).values()}}
             if marks is None:
                 self._spent_ns = MOST_NS  # the next call's graph is no less deep
             until_ns = perf_counter_ns()
@@ -210,12 +213,13 @@ def _is_one_row(args: object) -> bool:
     return False
 
 
-def _trained(root: object, updated: set[int]) -> tuple[object, set[int]]:
-    """Its class with its weights' shapes, and the ids of those that are updated."""
+def _trained(root: object, owners: dict[int, int]) -> tuple[object, dict[int, int]]:
+    """Its class with its weights' shapes, and the ids of those that are updated, and of their optimizers."""
     parts: list[Any] = [root]
     with unseen(), ANY:
         for part in parts:
             parts += [one for one in part._modules.values() if one is not None]
         weights = [one for part in parts for one in part._parameters.values() if one is not None]
-        return (type(root), *(one.shape for one in weights)), {id(one) for one in weights} & updated
-    return None, set()
+        taken = {id(one): owners[id(one)] for one in weights if id(one) in owners}
+        return (type(root), *(one.shape for one in weights)), taken
+    return None, {}

@@ -109,6 +109,9 @@ def test_a_gradient_to_come_and_copies_that_an_optimizer_updates_leave_no_gradie
     teacher(torch.ones(8)).sum().backward()
     before_backward, copied = Loop(trained.weight), Loop(trained.weight, teacher.weight.detach().double())
     before_backward.job.roots = copied.job.roots = [trained, teacher]
+    within = Loop(trained.weight)
+    within.job.roots = [torch.nn.Sequential(trained), trained]
+    assert "untrained" not in facts(within)
     assert facts(before_backward)["untrained"]["value"] == 0.5
     assert "untrained" not in facts(copied)
 

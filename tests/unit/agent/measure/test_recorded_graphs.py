@@ -80,7 +80,7 @@ def told(step: Step) -> dict[str, tuple[int, str]]:
     engine = torch.autograd._engine_run_backward
     graphs = RecordedGraphs(loop)  # type: ignore[arg-type]
     with graphs.followed():
-        loop.job.roots = [*job.models, job.criterion]  # which the loop has found only now
+        loop.job.roots = [*job.models, *job.other, job.criterion]  # which the loop has found only now
         for loop.hot.steps in range(STEPS):
             graphs.keep_up()
             step(job)
@@ -235,6 +235,17 @@ def has_two_critics(job: Trained) -> None:
         job.optimizers[own].step()
 
 
+def trains_actor(job: Trained) -> None:
+    """Its critic is trained by layers, called one by one, and the actor's loss goes through it as a whole."""
+    x = X
+    for layer in job.other:
+        x = layer(x)
+    for own, loss in ((1, lambda: x), (0, lambda: job.other(job.model(X)))):
+        job.optimizers[own].zero_grad()
+        loss().mean().backward()
+        job.optimizers[own].step()
+
+
 def skips_update(job: Trained) -> None:
     """As a GradScaler does where gradients overflow."""
     for n in range(4):
@@ -317,6 +328,7 @@ def test_calls_outside_training_that_record_gradients_are_told(step: Step, where
 
 def test_gradients_of_another_optimizer_that_are_dropped_are_told() -> None:
     assert told(trains_both)["drops gradients"][1] == "trains_both"
+    assert told(trains_actor).keys() == {"drops gradients"}
     assert told(has_two_critics).keys() == {"goes too far", "drops gradients"}
     both = told(
         trains_critic
