@@ -27,7 +27,7 @@ from ..wire import ring_layout
 from .cpu_contention import run_delay_ns
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
 from .kernel_times import FloorMeter, KernelTimes, TakenStep
-from .step_recorder import StepRecorder
+from .step_recorder import FATAL, StepRecorder
 
 _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
@@ -109,9 +109,11 @@ class TraceTask:
             self._steps = min(LEAST_STEPS, self._steps)
         done = every.enough(self._steps)
         if done and (paused_ns > MORE_PAUSE_NS or not self._worth_more(every)):
-            nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)
+            names = [each.timed.names for each in self._taken if each.timed is not None]
             try:
-                _check_price(nodes * NODE_NS, boundary.last_step_ns)
+                _check_price(max(map(len, names)) * NODE_NS, boundary.last_step_ns)
+                if any(map(FATAL.search, set().union(*names))):
+                    raise Abstain("torch can't record operators on compressed sparse tensors")
             except Abstain as why:
                 self._finish(str(why))
                 return False
@@ -177,14 +179,8 @@ class TraceTask:
             )
             if self._meter is not None and len(KernelTimes(self._taken).timed) % FLOORS_EVERY:
                 self._meter.time()
-        self._taken.append(
-            TakenStep(
-                ns=ns,
-                delay_ns=delay_ns,
-                timed=step,
-                phases=(loop.last_phases or {}) if kind == "phases" else None,
-            )
-        )
+        phases_ns = (loop.last_phases or {}) if kind == "phases" else None
+        self._taken.append(TakenStep(ns=ns, delay_ns=delay_ns, timed=step, phases=phases_ns))
 
     def _check(self, job: Job) -> None:
         loop = self._loop

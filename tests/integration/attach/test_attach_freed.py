@@ -71,7 +71,8 @@ def test_after_a_session_one_collection_by_the_job_frees_the_agent(tmp_path: Pat
             assert ours() == (0, False)
             attached = autobrrr(tmp_path, "attach", str(process.pid), "--for", "2s", "--json", *recipe)
             assert attached.code == 0, attached.stderr
-            assert ours()[0] > 100 and says("threads") == ["1"]
+            assert ours()[0] > 100
+            assert says("threads") == ["1"]
             eventually(lambda: ours()[1] == compiles)
             assert autobrrr(tmp_path, "detach", str(process.pid)).code == 0
             # Who looks at all objects holds them: what looks must wait until the agent's thread is gone.

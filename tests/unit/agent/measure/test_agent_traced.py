@@ -85,6 +85,18 @@ def test_a_step_whose_record_would_hold_training_up_is_not_recorded(
     assert "would pause training for about" in str(told[1])
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
+def test_operators_that_would_end_the_process_under_the_recorder_are_not_recorded(
+    layout: torch.layout, task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every: False)
+    blocks = {"blocksize": (2, 2)} if layout == torch.sparse_bsr else {}
+    graph = torch.eye(8).to_sparse(layout=layout, **blocks)
+    while task.at_boundary(boundary()):
+        torch.sparse.mm(graph, torch.ones(8, 2))
+    assert "compressed sparse" in str(told[1])
+
+
 @pytest.mark.parametrize(("paused_ms", "timed", "quiet"), [(200, 6, 0), (400, 3, 3)])
 def test_once_training_has_stood_still_for_long_fewer_steps_are_enough(
     paused_ms: int, timed: int, quiet: int, task: TraceTask, monkeypatch: pytest.MonkeyPatch
