@@ -234,8 +234,7 @@ class JobSession:
         """The session that tunes, once it is judged; where there are ranks, it switches all of them."""
         if self._missing:
             raise AutobrrrError(
-                f"a remedy goes on in all ranks or in none: {self._missing[0].why}",
-                "attach anew, then tune",
+                f"a remedy goes on in all ranks or in none: {self._missing[0].why}", "attach anew, then tune"
             )
         if self._has_ranks:
             return ready_to_tune(self._clients, for_s, lambda pid: say)

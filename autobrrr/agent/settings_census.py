@@ -196,7 +196,7 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
     for root, each in in_roots.values():
         if id(each) in updated:  # its gradient may not be there yet
             trained += each.numel()
-        elif each.is_leaf and each.grad is not None:
+        elif each.is_leaf and each.requires_grad and each.grad is not None:
             untrained[type(root).__name__] += each.numel()
     # Optimizers of copies, as of float32 ones, have at least as many parameters that are in no model.
     if trained and untrained.total() > sizes.total() - trained and loop.hot.steps >= ALL_FIRE_IN:

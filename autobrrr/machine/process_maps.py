@@ -15,8 +15,7 @@ from autobrrr.machine import kernel_text
 MOST_BYTES = 32 << 20
 # Address range, offset; then the path, which may hold anything but a line's end.
 _LINE = re.compile(
-    r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) \S{4} ([0-9a-f]{1,16}) \S+ [0-9]{1,20} *(.*)",
-    re.ASCII | re.DOTALL,
+    r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) \S{4} ([0-9a-f]{1,16}) \S+ [0-9]{1,20} *(.*)", re.ASCII | re.DOTALL
 )
 DELETED = " (deleted)"
 

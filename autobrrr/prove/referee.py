@@ -244,10 +244,7 @@ def _told_with(needed_ns: int) -> str:
 
 
 def _verdict(
-    question: Question,
-    counted: Counted,
-    speed: ProofSpeed | None,
-    found: Sequence[RefusedWork],
+    question: Question, counted: Counted, speed: ProofSpeed | None, found: Sequence[RefusedWork]
 ) -> tuple[ProofVerdict, str]:
     if found:
         return "refused", found[0].why

@@ -20,15 +20,7 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
 from autobrrr.readable import nearest, readable
-from autobrrr.recipe.recipe_contents import (
-    SCHEMA,
-    FileTable,
-    Match,
-    Measured,
-    Numerics,
-    Recipe,
-    Value,
-)
+from autobrrr.recipe.recipe_contents import SCHEMA, FileTable, Match, Measured, Numerics, Recipe, Value
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.records import Advice, ExactnessClass, JobFacts, Tuning, from_registry

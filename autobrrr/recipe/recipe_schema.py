@@ -51,11 +51,7 @@ def _remedy(remedy: Remedy) -> Node:
 
 def _said(remedy: Remedy) -> str:
     """What it does, when, and to the numbers."""
-    when = {
-        "live": "at once",
-        "next_epoch": "from the next epoch on",
-        "relaunch": "when a run starts",
-    }
+    when = {"live": "at once", "next_epoch": "from the next epoch on", "relaunch": "when a run starts"}
     needs = f" Needs {', '.join(remedy.needs)}." if remedy.needs else ""
     unproven = " Unproven: it has never run on such a device." if remedy.unproven else ""
     return f"{remedy.doc} Takes effect {when[remedy.reach]}. Class: {remedy.cls}.{needs}{unproven}"

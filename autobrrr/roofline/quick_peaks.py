@@ -21,11 +21,7 @@ import msgspec
 
 from autobrrr.records import Record
 from autobrrr.roofline.calibration_cache import cached_file, keep, known
-from autobrrr.roofline.machine_identity import (
-    Machine,
-    read_machine,
-    torch_version,
-)
+from autobrrr.roofline.machine_identity import Machine, read_machine, torch_version
 from autobrrr.roofline.roofline_records import DISTURBED_AT, MatmulPoint, Roofline
 
 CHILD = Path(__file__).with_name("quick_child.py")

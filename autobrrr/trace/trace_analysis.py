@@ -52,9 +52,7 @@ Worked = tuple[TraceAnalysis, list[_Device]]  # one trace, before ranks are comp
 
 
 def analyse(
-    sources: Sequence[TraceFile],
-    watch: Watcher | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    sources: Sequence[TraceFile], watch: Watcher | None = None, say: Callable[[str], None] = lambda line: None
 ) -> Analysis:
     """Analyse traces; several are taken as ranks of one job.
 

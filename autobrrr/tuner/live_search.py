@@ -31,15 +31,7 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
-from autobrrr.tuner.stop_rules import (
-    LONG_STEPS,
-    NO_PAIRS,
-    PRECISION,
-    RATHER,
-    WORTHWHILE,
-    PairStanding,
-    proof,
-)
+from autobrrr.tuner.stop_rules import LONG_STEPS, NO_PAIRS, PRECISION, RATHER, WORTHWHILE, PairStanding, proof
 from autobrrr.tuner.trial_ledger import TrialLedger
 from autobrrr.tuner.tuning_budget import (
     ABLATION_SHARE,

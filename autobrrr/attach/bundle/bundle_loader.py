@@ -28,12 +28,7 @@ TRACED = "<autobrrr importlib._bootstrap "
 NOT_TRACED = "<frozen importlib._bootstrap autobrrr "
 
 
-def enter(
-    folder: str,
-    kind: str,
-    entries: Sequence[Entry],
-    extra: dict[str, object] | None = None,
-) -> None:
+def enter(folder: str, kind: str, entries: Sequence[Entry], extra: dict[str, object] | None = None) -> None:
     """Load and start the agent; returns when it has ended. Raises what kept it from coming up.
 
     Args:
@@ -51,10 +46,7 @@ def enter(
 
 
 def load(
-    package: str,
-    kind: str,
-    entries: Sequence[Entry],
-    pause: Callable[[float], object] = time.sleep,
+    package: str, kind: str, entries: Sequence[Entry], pause: Callable[[float], object] = time.sleep
 ) -> Callable[[dict[str, object]], None]:
     """Make and run all modules; returns `agent.entry.start`."""
     made: dict[str, ModuleType] = {}

@@ -76,12 +76,7 @@ def prepare(
     token = secrets.token_hex(8)
     folder = runtime / f"run-{token}"
     lock = folders.make_held(folder)
-    boot: dict[str, object] = {
-        "token": token,
-        "runtime": str(runtime),
-        "method": "preload",
-        "plan": plan,
-    }
+    boot: dict[str, object] = {"token": token, "runtime": str(runtime), "method": "preload", "plan": plan}
     if audit is not None:
         boot["audited"] = str(audit)
     try:

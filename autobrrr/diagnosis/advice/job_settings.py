@@ -67,6 +67,15 @@ def _update(measured: Measurements, fact: SettingFact) -> float | None:
     return None if share is None else share * part
 
 
+def _of_rows(measured: Measurements, fact: SettingFact) -> float | None:
+    """With the update, what backward does to fill and add up gradients of rows that nothing uses."""
+    update, parts, traced = _update(measured, fact), step_parts(measured), measured.traced
+    spent_ns = {one.op: one.kernel_ns for one in traced.by_op} if traced else {}
+    dense = spent_ns.get("aten.embedding_dense_backward", 0.0) / max(1.0, sum(spent_ns.values()))
+    kernels = sum(parts.kernels.values()) if parts and parts.kernels else 0.0
+    return None if update is None else update + fact.value * kernels * dense
+
+
 def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:
     parts = step_parts(measured)
     kernels = None if parts is None or parts.kernels is None else sum(parts.kernels.values())
@@ -98,6 +107,7 @@ GAINS: Mapping[str, Callable[[Measurements, SettingFact], float | None]] = {
     "half_of_backward": _half_of_backward,
     "half_of_kernels": _half_of_kernels,
     "padding": _of_padding,
+    "rows": _of_rows,
     "update": _update,
 }
 """The share of the step that the edit saves; None if unknown."""

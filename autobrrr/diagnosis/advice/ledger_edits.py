@@ -45,6 +45,7 @@ Found = tuple[str, float] | None  # the user's line, its share of the step with 
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
 KEPT, UNUSED, PLAIN = "kept graphs", "unused graphs", "without gradients"
 CALLED, BY_ROW, TWINS = "calls the model", "calls by row", "twins"
+AGAIN = "recomputes"
 DROPS = ("goes too far", "drops gradients")
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
@@ -314,8 +315,9 @@ def _dispatched(measured: Measurements, what: str) -> Found:
 
 def _recording(measured: Measurements, what: str) -> Found:
     """The call of the model whose graphs have this end, and its part of the looks."""
-    looks = 1 if measured.frames is None else measured.frames.samples
-    return next(((site.where, site.samples / max(1, looks)) for site in sites(measured, what)), None)
+    found, looks = sites(measured, what), 1 if measured.frames is None else measured.frames.samples
+    samples = sum(site.samples for site in found[: None if what == AGAIN else 1])  # each of a layer's lines
+    return (found[0].where, samples / max(1, looks)) if found else None
 
 
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
@@ -341,5 +343,5 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},
-    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS, "recomputes", BY_ROW)},
+    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS, AGAIN, BY_ROW)},
 }

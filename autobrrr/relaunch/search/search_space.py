@@ -199,9 +199,7 @@ class Space:
         if self.accumulate and self.samples_an_update and batch and self.batch in self.changed(point):
             args[self.accumulate] = self.samples_an_update // batch
         return Recipe(
-            args=args,
-            env=env,
-            remedies=tuple(from_registry(name, found) for name, found in options.items()),
+            args=args, env=env, remedies=tuple(from_registry(name, found) for name, found in options.items())
         )
 
 

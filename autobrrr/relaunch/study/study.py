@@ -175,10 +175,7 @@ class Study:
             found = judged(point, met, candidate.ending, self._reserved)
         self._took_ns.append(time.perf_counter_ns() - began_ns)
         return replace(
-            found,
-            duration_ns=self._took_ns[-1],
-            memory_bytes=taken.telling,
-            predicted_memory_bytes=expected,
+            found, duration_ns=self._took_ns[-1], memory_bytes=taken.telling, predicted_memory_bytes=expected
         )
 
     def _meet(self, candidate: LiveTrial, point: Point) -> Duel:

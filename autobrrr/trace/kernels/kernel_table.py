@@ -63,11 +63,7 @@ class KernelTable(Struct, frozen=True, kw_only=True):
 
 
 def kernel_work(
-    trace: Trace,
-    gpu: GpuColumns,
-    shaped: Rows,
-    properties: DeviceProperties | None,
-    peaks: SpecPeaks | None,
+    trace: Trace, gpu: GpuColumns, shaped: Rows, properties: DeviceProperties | None, peaks: SpecPeaks | None
 ) -> KernelTable:
     """The work of one device's kernels.
 

@@ -68,7 +68,4 @@ EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(
     list[Union[(TraceEvent, *_OTHERS)]],  # type: ignore[valid-type]
     strict=False,
 )
-EVENT: msgspec.json.Decoder[object] = msgspec.json.Decoder(
-    Union[(TraceEvent, *_OTHERS)],
-    strict=False,
-)
+EVENT: msgspec.json.Decoder[object] = msgspec.json.Decoder(Union[(TraceEvent, *_OTHERS)], strict=False)

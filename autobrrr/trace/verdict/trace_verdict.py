@@ -22,15 +22,7 @@ from autobrrr.diagnosis.signal_reading import Reading, contradicted, unconfirmed
 from autobrrr.diagnosis.verdict.agreement import TIMELINE, Pair, both_firm, carried, opposed
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
-from autobrrr.records import (
-    LIMIT_OF_REGIME,
-    NAMES_NOBODY,
-    Confidence,
-    LedgerRow,
-    Limit,
-    Regime,
-    Shares,
-)
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, LedgerRow, Limit, Regime, Shares
 from autobrrr.trace.causes.host_causes import ALLOCATION, DATA_LOADER, OP_DISPATCH, OPTIMIZER, SYNCHRONISATION
 from autobrrr.trace.causes.idle_causes import HostTimeline
 from autobrrr.trace.device.steady_part import Steady

@@ -102,6 +102,9 @@ def test_gradients_that_no_optimizer_takes_are_told_with_their_model() -> None:
     assert (found["value"], found["detail"]) == (0.75, "Linear")
     loop.hot.steps = 10
     assert "untrained" not in facts(loop)
+    loop.hot.steps = 100
+    teacher.requires_grad_(False)  # it was trained once, and its gradient is still there
+    assert "untrained" not in facts(loop)
 
 
 def test_a_gradient_to_come_and_copies_that_an_optimizer_updates_leave_no_gradient_untaken() -> None:

@@ -15,6 +15,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_shares
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CodeSite, FrameCount, FrameSamples, SettingFact, TracedSteps
+from autobrrr.records.agent_records import OpTime
 from support.judged import diagnosis
 from support.judged.diagnosis import (
     MS,
@@ -59,6 +60,22 @@ def test_a_switch_that_was_left_on_comes_first_and_names_its_line_on_a_busy_mach
 def test_a_setting_has_a_gain_of_the_step(name: str, value: float, job: object, gain: float | None) -> None:
     found = costly_settings(having(job(), name, value, detail="9 x 9"))  # type: ignore[operator]
     assert [one.expected for one in found] == ([] if gain is None else [pytest.approx(gain, rel=0.03)])
+
+
+def test_rows_that_no_step_uses_cost_backward_too() -> None:
+    job = diagnosis.dense_embedding()
+    spent_ns = {"aten.embedding_dense_backward": 6e6, "aten.add": 4e6}
+    by_op = [OpTime(op=op, count=1.0, kernel_ns=ns) for op, ns in spent_ns.items()]
+    job = dataclasses.replace(job, traced=msgspec.structs.replace(job.traced, by_op=by_op))
+    (found,) = costly_settings(having(job, "unused_rows", 0.9, detail="9 x 9"))
+    assert found.expected == pytest.approx(1 / (1 - 0.9 * (0.5 + 0.6 * 0.8)), rel=0.05)
+
+
+def test_all_lines_of_a_layer_share_what_its_checkpoint_computes_again() -> None:
+    code = [CodeSite(what="recomputes", where=f"model.py:{line} forward", samples=15) for line in (5, 6, 7)]
+    job = dataclasses.replace(diagnosis.big_matmul(), frames=frames(host=60, model=90, code=code))
+    (found,) = [one for one in ledger_edits(job) if one.remedy == "edit.no_checkpoint"]
+    assert found.expected == pytest.approx(1 / (1 - 0.9 * 0.3), rel=0.01)
 
 
 def test_padding_costs_what_works_on_it() -> None:
