@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             _say(f"# a training job runs as pid {job.pid}: {TRAIN.name}, 12 small blocks, plain AdamW")
             _command("diagnose", str(job.pid))
             _command("tune", str(job.pid), "--for", args.tune_for, "--recipe", str(recipe))
-            if recipe.exists():  # else the session has ended with a tuning that kept nothing
+            if recipe.exists():  # else the session ended with its tuning
                 _command("detach", str(job.pid))
             page = paths.state_dir() / "demo.html"
             _command("-q", "report", str(job.pid), "--html", str(page))

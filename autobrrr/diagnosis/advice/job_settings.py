@@ -60,11 +60,14 @@ def _advice(row: Mapping[str, object], fact: SettingFact, measured: Measurements
 
 
 def _update(measured: Measurements, fact: SettingFact) -> float | None:
-    parts = step_parts(measured)
-    share = None if parts is None else parts.phase.get("optimizer")
     dearer = DENORMAL_TIMES * fact.value
     part = dearer / (1 + dearer) if fact.name == "denormals" else fact.value
-    return None if share is None else share * part
+    return _of_phase(measured, "optimizer", part)
+
+
+def _of_phase(measured: Measurements, phase: str, part: float) -> float | None:
+    parts = step_parts(measured)
+    return None if parts is None or phase not in parts.phase else parts.phase[phase] * part
 
 
 def _of_rows(measured: Measurements, fact: SettingFact) -> float | None:
@@ -97,14 +100,9 @@ def _of_padding(measured: Measurements, fact: SettingFact) -> float:
     return model * on_it * max(0.0, fact.value - STILL_PADDED)
 
 
-def _half_of_backward(measured: Measurements, fact: SettingFact) -> float | None:
-    parts = step_parts(measured)
-    return None if parts is None else fact.value * parts.phase.get("backward", 0.0) / 2
-
-
 GAINS: Mapping[str, Callable[[Measurements, SettingFact], float | None]] = {
     "all": lambda measured, fact: fact.value,
-    "half_of_backward": _half_of_backward,
+    "half_of_backward": lambda measured, fact: _of_phase(measured, "backward", fact.value / 2),
     "half_of_kernels": _half_of_kernels,
     "padding": _of_padding,
     "rows": _of_rows,

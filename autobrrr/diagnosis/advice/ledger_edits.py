@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from math import prod
 
 from msgspec.structs import replace
@@ -59,6 +59,7 @@ LEAST_RUN = 0.2  # of a step, for what is counted of it to say something
 LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
 MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
 PRODUCTS, LARGE_GRAPH, NARROW = ("mm", "addmm"), 1000, 4  # nodes; times the width of what they have
+ENLARGED_BACK = [f"upsample_{kind}2d_backward" for kind in ("nearest", "bilinear", "bicubic")]
 SUMS = ("sum", "mean", "norm", "linalg_vector_norm")  # of a large tensor: else no product does the same
 
 
@@ -219,6 +220,18 @@ def _spread_out(measured: Measurements) -> Found:
     return _worked(measured, [one for size, one in sizes if size in made or _made_of_small(one) in made])
 
 
+def _enlarged(measured: Measurements) -> Found:
+    """What is enlarged to be given to a convolution of 1 x 1 that makes far fewer channels of it."""
+    sides = [(one, op_stem(one), shapes_of(one) or [()]) for one in _work(measured)]
+    back = {shapes[0]: stem for _, stem, shapes in sides if stem in ENLARGED_BACK}
+    convolved = [(one, pairwise(shapes)) for one, stem, shapes in sides if stem.startswith("convolution")]
+    pairs = [(one, x, weight) for one, each in convolved for x, weight in each if x in back]
+    narrow = {x: one for one, x, by in pairs if by[2:] == (1, 1) and NARROW * by[0] <= by[1]}
+    enlarge = {(back[x].removesuffix(end), x[:2]) for x in narrow for end in ("", "_backward")}
+    found = [one for one, stem, shapes in sides if (stem, shapes[0][:2]) in enlarge]
+    return _worked(measured, [*(one for one, x, _ in pairs if x in narrow), *found])
+
+
 def _dense_graph(measured: Measurements) -> Found:
     """Products of one large square matrix with narrow ones, ahead and, as gradients of these, back."""
     found = [one for one in _work(measured) if op_stem(one) in PRODUCTS and _is_graph(*shapes_of(one)[-2:])]
@@ -327,6 +340,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "makes arrays": partial(costly_line, what="makes arrays", phase="other"),
     REPEATED: _repeated,
     "spreads out": _spread_out,
+    "enlarges first": _enlarged,
     "dense graph": _dense_graph,
     "one-hot": _one_hot,
     "one sample": _one_sample,

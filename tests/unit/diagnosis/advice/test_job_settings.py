@@ -29,6 +29,11 @@ from support.judged.diagnosis import (
     traced,
 )
 
+ENLARGED = [
+    "upsample_nearest2d_backward backward 4x96x32x32",
+    "convolution forward 4x96x32x32 6x96x1x1 6",
+]
+
 
 def having(job: Measurements, name: str, value: float = 1.0, **more: object) -> Measurements:
     fact = msgspec.convert({"name": name, "value": value, **more}, SettingFact)
@@ -381,13 +386,15 @@ def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, su
         ),  # a layer's: the left is data
         ("edit.embedding", ["scatter_.value forward 8x4x900", "mm forward 32x900 900x64"]),
         (None, ["scatter_.value forward 8x4x900", "mm forward 32x90 90x64"]),
+        ("edit.enlarge_last", ["upsample_nearest2d forward 4x96x8x8", *ENLARGED]),
+        (None, ["mul.Tensor forward 4x96x32x32 4x96x1x1", *ENLARGED[:1]]),
     ],
 )
 def test_products_with_zeros_are_told_by_their_shapes(edit: str | None, rows: list[str]) -> None:
     parts = [row.split(" ", 2) for row in rows]
     work = [an_op(f"aten.{op}", 3e6, 1, phase=phase, shapes=shapes) for op, phase, shapes in parts]
     job = measured(10 * MS, trace=traced(10 * MS, kernels=0.9, work=work), stacks=frames(host=5, model=95))
-    found = {"edit.sparse_graph", "edit.embedding"} & set(advised(job))
+    found = {"edit.sparse_graph", "edit.embedding", "edit.enlarge_last"} & set(advised(job))
     assert found == ({edit} if edit else set())
 
 
