@@ -282,6 +282,10 @@ def _no_gradient(measured: Measurements) -> Found:
     stacks = any(fact.name == "anomaly" for fact in measured.settings)  # kept in forward: it looks longer
     if row is None or parts is None or measured.on_device or stacks or sites(measured, UNUSED):
         return None
+    looks = measured.frames.places if measured.frames else []
+    places = [one for one in looks if where_of(measured, one.where) == row]
+    if 2 * sum(one.long_ns for one in places) > sum(one.ns for one in places):
+        return None  # a rollout between many updates, say: backward goes through the other calls
     ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
     has_none = (row.phase, row.does) == ("forward", PYTHON) or min(row.share, ahead) >= NO_GRADIENT * back
     before = [one for one in _work(measured) if one.phase != "backward"]

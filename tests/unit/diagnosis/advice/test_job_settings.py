@@ -307,6 +307,9 @@ def test_what_has_no_gradient_is_to_be_made_once(forward: float, backward: float
     code = [CodeSite(what="unused graphs", where="model.py:12 forward", samples=50)]
     teacher = dataclasses.replace(job, frames=msgspec.structs.replace(stacks, code=code))
     assert "edit.compute_once" not in advised(teacher)
+    seldom = [msgspec.structs.replace(one, ns=9, long_ns=6) for one in stacks.places]  # a rollout
+    rolls = dataclasses.replace(job, frames=msgspec.structs.replace(stacks, places=seldom))
+    assert "edit.compute_once" not in advised(rolls)
     stacks_kept = (SettingFact(name="anomaly", value=1.0),)
     assert "edit.compute_once" not in advised(dataclasses.replace(job, settings=stacks_kept))
 
