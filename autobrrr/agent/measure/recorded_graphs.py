@@ -77,8 +77,8 @@ class RecordedGraphs:
         # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.
         around_runs = around(self._engine_runs, self._engine_ran)
         self._patches = self._patches or patched(loop.torch.autograd, "_engine_run_backward", around_runs)
-        groups = [(id(one), each) for one in loop.job.optimizers for each in one.param_groups]  # type: ignore[attr-defined]
-        owners = {id(weight): optimizer for optimizer, each in groups for weight in each["params"]}
+        groups = ((id(one), getattr(one, "param_groups", ())) for one in loop.job.optimizers)
+        owners = {id(weight): key for key, each in groups for group in each for weight in group["params"]}
         for root in roots:
             kind, known[id(root)] = _trained(root, owners)
             self._kinds.setdefault(kind if known[id(root)] else id(root), []).append(id(root))
@@ -214,7 +214,7 @@ def _is_one_row(args: object) -> bool:
 
 
 def _trained(root: object, owners: dict[int, int]) -> tuple[object, dict[int, int]]:
-    """Its class with its weights' shapes, and the ids of those that are updated, and of their optimizers."""
+    """Its class with its weights' shapes; the optimizer of each that is updated, ids both."""
     parts: list[Any] = [root]
     with unseen(), ANY:
         for part in parts:
