@@ -5,7 +5,7 @@ event `recorded` with the open file, from which `replay` tells their work and wh
 
 The observer sees the operators of every thread. Where one of them is in its code as it is removed, or a range
 has begun under one and ends under the next, the process ends with SIGSEGV (torch 2.13). So it is switched off
-first, and removed some time later. A compressed sparse tensor (CSR) ends the process, too.
+first, and removed some time later. A compressed sparse tensor (CSR) also ends the process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .kernel_times import Floors
 
 MOST_BYTES = 64 << 20
 MOST_TIMED = 3  # steps that are sent along
-FATAL = re.compile(r"sparse_(?:compressed|cs|bs)|c(?:row|col)_indices|::values$")  # operators of such tensors
+FATAL = re.compile(r"sparse_(?:compressed|cs|bs)|c(?:row|col)_indices")  # operators of such tensors
 LEAVE_S = 0.5  # an operator takes some us to leave the observer, and is off its CPU for 0.1 s at most
 Sent = tuple[dict[str, object], int | None]
 
