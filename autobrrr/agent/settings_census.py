@@ -11,7 +11,7 @@ import dis
 import os
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
@@ -26,6 +26,7 @@ from .measure.code_sites import RESUMED, is_own, named
 from .measure.stack_sampler import foreign_folders
 
 Value = tuple[float, str]  # how much, and what of
+Left = dict[str, set[tuple[int, int]]]  # by model: gradients that no optimizer takes, each with its version
 EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first look comes after the second
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
@@ -56,6 +57,7 @@ class SettingsCensus:
         self._switches: dict[str, Value] | None = None  # as the training thread has seen them
         self._known: dict[str, Value] = {}  # by the look before
         self._allocator: dict[str, int] | None = None
+        self._left = Left()
         self._padded = deque[tuple[int, ...]](maxlen=64)  # rows, length, numbers looked at, and of `_pads`
         self._asked, self._asked_s, self._all_fired = False, -EVERY_S, False
 
@@ -77,7 +79,7 @@ class SettingsCensus:
         self._known = self._known if found is None else found
         compiled = list(getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ()))
         with unseen(), self._loop.torch.no_grad():
-            found = self._known | dict(_weights(self._loop)) | _recompiles(compiled)
+            found = self._known | dict(_weights(self._loop, self._left)) | _recompiles(compiled)
             found |= _graph_breaks(compiled)
         out, held = (figure(Path("/proc/self/status"), name) or 0 for name in ("VmSwap", "VmRSS"))
         found |= {"swap": (out / (out + held), "")} if out else {}  # of the process's memory
@@ -175,8 +177,11 @@ def _pads(text: Any) -> tuple[int, bool]:
     return int(runs.sum()), few and one and int(rest.max() - rest.min()) >= FEWEST
 
 
-def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
-    """Doubles among the parameters, gradients nobody takes, denormal numbers in what the optimizers keep."""
+def _weights(loop: TrainLoop, left: Left) -> Iterator[tuple[str, Value]]:
+    """Doubles among the parameters, gradients nobody takes, denormal numbers in what the optimizers keep.
+
+    `left`: such gradients, by the look before. What has not changed since is of earlier training.
+    """
     sizes, tiny, seen, states = Counter[object](), 0, 0, list[Any]()
     for parameter in loop.job.updated:
         sizes[parameter.dtype] += parameter.numel()
@@ -193,11 +198,17 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
     updated, trained, untrained = set(map(id, loop.job.updated)), 0, Counter[str]()
     # A layer that is called by itself, too, is a root beside its model.
     in_roots = {id(each): (root, each) for root in loop.job.roots for each in root.parameters()}  # type: ignore[attr-defined]
+    now: Left = defaultdict(set)
     for root, each in in_roots.values():
         if id(each) in updated:  # its gradient may not be there yet
             trained += each.numel()
-        elif each.is_leaf and each.requires_grad and each.grad is not None:
+        elif each.is_leaf and each.grad is not None:
             untrained[type(root).__name__] += each.numel()
+            now[type(root).__name__].add((each.grad._cdata, each.grad._version))
+    for model in [model for model in now if now[model] == left.get(model, now[model])]:
+        del untrained[model]
+    left.clear()
+    left.update(now)
     # Optimizers of copies, as of float32 ones, have at least as many parameters that are in no model.
     if trained and untrained.total() > sizes.total() - trained and loop.hot.steps >= ALL_FIRE_IN:
         [(model, _)] = untrained.most_common(1)

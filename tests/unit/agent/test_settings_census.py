@@ -16,7 +16,7 @@ import torch
 
 from autobrrr.agent import settings_census
 from autobrrr.agent.phases.batch_shapes import texts_of
-from autobrrr.agent.settings_census import EVERY_S, LATE_S, SettingsCensus
+from autobrrr.agent.settings_census import EVERY_S, LATE_S, Left, SettingsCensus, _weights
 
 
 class Loop:
@@ -91,32 +91,36 @@ def test_doubles_and_denormals_are_told_as_shares() -> None:
     assert found["denormals"]["value"] == pytest.approx(0.5, abs=0.01)
 
 
-def test_gradients_that_no_optimizer_takes_are_told_with_their_model() -> None:
+def test_gradients_that_no_optimizer_takes_are_told_with_their_model_while_they_are_made() -> None:
     trained, teacher = torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 24, bias=False)
-    loop = Loop(trained.weight)
-    loop.job.roots = [trained, teacher]
-    (trained(torch.ones(8)).sum() + teacher(torch.ones(8)).detach().sum()).backward()
-    assert "untrained" not in facts(loop)
-    (trained(torch.ones(8)).sum() + teacher(torch.ones(8)).sum()).backward()
-    found = facts(loop)["untrained"]
-    assert (found["value"], found["detail"]) == (0.75, "Linear")
+    loop, left = Loop(trained.weight), Left()
+    loop.job.roots = [torch.nn.Sequential(trained), trained, teacher]
+
+    def untrained(distills: bool = True) -> object:
+        taught = teacher(torch.ones(8)).sum()
+        (trained(torch.ones(8)).sum() + (taught if distills else taught.detach())).backward()
+        return dict(_weights(loop, left)).get("untrained")  # type: ignore[arg-type]
+
+    assert untrained(distills=False) is None
+    assert untrained() is None  # it may be of earlier training
+    assert untrained() == (0.75, "Linear")
+    assert untrained(distills=False) is None
     loop.hot.steps = 10
-    assert "untrained" not in facts(loop)
-    loop.hot.steps = 100
-    teacher.requires_grad_(False)  # it was trained once, and its gradient is still there
-    assert "untrained" not in facts(loop)
+    assert untrained() is None
 
 
 def test_a_gradient_to_come_and_copies_that_an_optimizer_updates_leave_no_gradient_untaken() -> None:
     trained, teacher = torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 8, bias=False)
-    teacher(torch.ones(8)).sum().backward()
-    before_backward, copied = Loop(trained.weight), Loop(trained.weight, teacher.weight.detach().double())
-    before_backward.job.roots = copied.job.roots = [trained, teacher]
-    within = Loop(trained.weight)
-    within.job.roots = [torch.nn.Sequential(trained), trained]
-    assert "untrained" not in facts(within)
-    assert facts(before_backward)["untrained"]["value"] == 0.5
-    assert "untrained" not in facts(copied)
+    for loop, told in (
+        (Loop(trained.weight), (0.5, "Linear")),
+        (Loop(trained.weight, teacher.weight.detach().double()), None),
+    ):
+        loop.job.roots = [trained, teacher]
+        left = Left()
+        for _ in range(2):
+            teacher(torch.ones(8)).sum().backward()
+            found = dict(_weights(loop, left)).get("untrained")  # type: ignore[arg-type]
+        assert found == told
 
 
 def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
