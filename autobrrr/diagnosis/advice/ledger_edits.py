@@ -276,24 +276,17 @@ def _one_sample(measured: Measurements) -> Found:
 
 
 def _no_gradient(measured: Measurements) -> Found:
-    """Kernels ahead of backward in which no weight has a part, or a line too long for a gradient."""
-    parts, rows = step_parts(measured), [row for row in wheres(measured) if row.phase in ("forward", "other")]
-    row = max((row for row in rows if row.does != SLEEPS), key=lambda row: row.share, default=None)
-    stacks = any(fact.name == "anomaly" for fact in measured.settings)  # kept in forward: it looks longer
-    if row is None or parts is None or measured.on_device or stacks or sites(measured, UNUSED):
+    """Kernels ahead of backward in which no weight has a part, or Python within the model."""
+    rows = [row for row in wheres(measured) if row.phase in ("forward", "other") and row.does != SLEEPS]
+    row = max(rows, key=lambda row: row.share, default=None)
+    if row is None or measured.on_device or sites(measured, UNUSED):
         return None
-    looks = measured.frames.places if measured.frames else []
-    places = [one for one in looks if where_of(measured, one.where) == row]
-    if 2 * sum(one.long_ns for one in places) > sum(one.ns for one in places):
-        return None  # a rollout between many updates, say: backward goes through the other calls
-    ahead, back = (parts.phase.get(name, 1.0) for name in ("forward", "backward"))
-    has_none = (row.phase, row.does) == ("forward", PYTHON) or min(row.share, ahead) >= NO_GRADIENT * back
     before = [one for one in _work(measured) if one.phase != "backward"]
     fixed = _worked(measured, [replace(one, kernel_ns=one.fixed_ns) for one in before])
-    found = (row.place, row.share) if has_none or fixed is None else fixed
+    found = (row.place, row.share) if (row.phase, row.does) == ("forward", PYTHON) else fixed
     told = (_unknown(measured, does) for does in (OPERATORS, PYTHON))
     better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows, _measures))
-    return None if better or not (has_none or fixed) or found in told else found
+    return None if better or found in told else found
 
 
 def _work(measured: Measurements) -> list[OpWork]:
