@@ -55,10 +55,11 @@ def slow_products(
     op: str = "aten.convolution.default",
     calls: float = 2,
     shapes: str = "8x16x16 8x16x16",
+    rate: float = 0.1,
 ) -> Measurements:
-    """Products at a tenth of the peak; one such call alone takes that part of its time."""
+    """Products at that part of the peak; one such call alone takes that part of its time."""
     step_ns = 20.0 * diagnosis.MS
-    one = diagnosis.worked(op, 0.85, step_ns, rate=0.1, bandwidth=0.05, count=calls)
+    one = diagnosis.worked(op, 0.85, step_ns, rate=rate, bandwidth=0.05, count=calls)
     own_ns = None if alone is None else alone * one.kernel_ns / calls
     return diagnosis.kernel_bound(msgspec.structs.replace(one, alone_ns=own_ns, shapes=shapes))
 
@@ -66,7 +67,8 @@ def slow_products(
 def test_products_that_are_no_faster_alone_are_compute_however_far_from_the_peak() -> None:
     found = verdict(slow_products(0.9))
     assert (found.regime, found.limit) == ("compute", "kernels")
-    assert found.confidence == "high"
+    assert found.confidence == "low"  # the kernel may fit these shapes badly
+    assert verdict(slow_products(0.9, rate=0.35)).confidence == "high"
     assert "90 % of what this machine does on such shapes" in found.reason
     assert "(100 at best; 100 % of their time against" in found.reason
 
