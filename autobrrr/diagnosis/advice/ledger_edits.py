@@ -215,7 +215,9 @@ def _repeated(measured: Measurements) -> Found:
 def _spread_out(measured: Measurements) -> Found:
     """Kernels on a large tensor that is made of two small ones."""
     sizes = [(max(map(prod, shapes_of(one)), default=0), one) for one in _work(measured)]
-    summed = {(size, one.phase) for size, one in sizes if size and op_stem(one) in SUMS}
+    # Of backward alone, it is a weight's gradient, or a sum that was spread out again.
+    ahead = ((size, one) for size, one in sizes if size and one.phase != "backward")
+    summed = {(size, one.phase) for size, one in ahead if op_stem(one) in SUMS}
     made = {size for _, one in sizes if (size := _made_of_small(one), one.phase) in summed}
     return _worked(measured, [one for size, one in sizes if size in made or _made_of_small(one) in made])
 

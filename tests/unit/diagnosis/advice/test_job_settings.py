@@ -364,8 +364,8 @@ def test_a_model_called_many_times_for_one_update_is_told_by_the_loop(calls: int
 )
 def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, sums: str, told: bool) -> None:
     work = [
-        an_op("aten.sub.Tensor", 4e6, 1, phase="forward", shapes=shapes),
-        an_op(sums, 3e6, 1, phase="forward", shapes="768x512x64"),
+        an_op("aten.sub.Tensor", 4e6, 1, phase=phase, shapes=shapes),
+        an_op(op, 3e6, 1, phase=phase, shapes="768x512x64"),
         an_op("aten.mm.default", 1e6, 1, phase="forward", shapes="768x64 64x64"),
     ]
     job = measured(10 * MS, trace=traced(10 * MS, kernels=0.9, work=work), stacks=frames(host=5, model=95))
@@ -379,9 +379,11 @@ def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, su
     [
         ("edit.sparse_graph", ["mm forward 2000x2000 2000x16", "mm backward 2000x2000 2000x16"]),
         (
+        ("768x1x64 1x512x64", "backward", False),  # a weight's gradient
             None,
             ["mm forward 2000x2000 2000x16", "mm backward 2000x16 16x2000"],
         ),  # a layer's: the left is data
+    phase, op = ("backward", "aten.sum.default") if sums == "backward" else ("forward", sums)
         ("edit.embedding", ["scatter_.value forward 8x4x900", "mm forward 32x900 900x64"]),
         (None, ["scatter_.value forward 8x4x900", "mm forward 32x90 90x64"]),
         ("edit.enlarge_last", ["upsample_nearest2d forward 4x96x8x8", *ENLARGED]),
