@@ -5,6 +5,7 @@ In: measurements. Out: what to write differently at which line, with what it wou
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import pairwise, zip_longest
@@ -60,6 +61,7 @@ LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
 MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
 PRODUCTS, LARGE_GRAPH, NARROW = ("mm", "addmm"), 1000, 4  # nodes; times the width of what they have
 ENLARGED_BACK = [f"upsample_{kind}2d_backward" for kind in ("nearest", "bilinear", "bicubic")]
+FEW_ROWS, ITEM_BYTES = 0.5, {"float64": 8, "bfloat16": 2, "float16": 2}
 SUMS = ("sum", "mean", "norm", "linalg_vector_norm")  # of a large tensor: else no product does the same
 
 
@@ -241,6 +243,36 @@ def _dense_graph(measured: Measurements) -> Found:
 
 
 def _is_graph(left: tuple[int, ...] = (), right: tuple[int, ...] = ()) -> bool:
+def _drops_rows(measured: Measurements) -> Found:
+    """A product wider than what goes in, of whose rows few are read on: what the others take."""
+    work = [(one, shapes_of(one) or [()]) for one in _work(measured)]
+    kept: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for one, (first, *index) in work:
+        numbers = (one.bytes or 0.0) / (2 * ITEM_BYTES.get(one.dtype, 4))  # read and written
+        if op_stem(one) in ("index", "index_select") and first and numbers >= first[-1] and index:
+            kept[prod(first), first[-1]] += numbers / prod(first) if numbers != prod(index[0]) else 1.0
+    wide = [
+        (left[0] * right[-1], right[-1])
+        for one, shapes in work
+        if op_stem(one) in PRODUCTS and one.phase != "backward" and len(shapes) > 1
+        for left, right in [shapes[-2:]]
+        if right[-1] >= NARROW * left[-1]
+    ]
+    rest = {key: 1 - kept[key] for key in wide if 0 < kept[key] <= FEW_ROWS}
+    found = [
+        replace(one, kernel_ns=one.kernel_ns * max(left))
+        for one, shapes in work
+        if (left := [rest[key] for key in _sides(one, shapes) if key in rest])
+    ]
+    return _worked(measured, found, MUCH_OF_IT)
+
+
+def _sides(one: OpWork, shapes: list[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Of each tensor how many numbers it has, and how long its rows or columns are; of products', too."""
+    made = [(shapes[-2][0], shapes[-1][-1])] if op_stem(one) in PRODUCTS and len(shapes) > 1 else []
+    return [(prod(each), side) for each in [*shapes, *made] if each for side in (each[0], each[-1])]
+
+
     return len(left) == 2 and left[0] == left[1] >= max(LARGE_GRAPH, NARROW * right[-1])
 
 
@@ -353,6 +385,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "own optimizer": _own_optimizer,
     # Not a device's tensors: the line waits for kernels, as another would then.
     "prints": lambda measured: None if measured.on_device else costly_line(measured, "prints"),
+    "drops rows": _drops_rows,
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},

@@ -29,6 +29,7 @@ from support.judged.diagnosis import (
     traced,
 )
 
+HEAD = "addmm forward 900 400x64 64x900"
 ENLARGED = [
     "upsample_nearest2d_backward backward 4x96x32x32",
     "convolution forward 4x96x32x32 6x96x1x1 6",
@@ -378,12 +379,12 @@ def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, su
     ("edit", "rows"),
     [
         ("edit.sparse_graph", ["mm forward 2000x2000 2000x16", "mm backward 2000x2000 2000x16"]),
-        (
         ("768x1x64 1x512x64", "backward", False),  # a weight's gradient
+        (
             None,
             ["mm forward 2000x2000 2000x16", "mm backward 2000x16 16x2000"],
-        ),  # a layer's: the left is data
     phase, op = ("backward", "aten.sum.default") if sums == "backward" else ("forward", sums)
+        ),  # a layer's: the left is data
         ("edit.embedding", ["scatter_.value forward 8x4x900", "mm forward 32x900 900x64"]),
         (None, ["scatter_.value forward 8x4x900", "mm forward 32x90 90x64"]),
         ("edit.enlarge_last", ["upsample_nearest2d forward 4x96x8x8", *ENLARGED]),
@@ -391,10 +392,12 @@ def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, su
     ],
 )
 def test_products_with_zeros_are_told_by_their_shapes(edit: str | None, rows: list[str]) -> None:
-    parts = [row.split(" ", 2) for row in rows]
+    """After @: how many numbers a call makes."""
+    parts = [row.partition(" @")[0].split(" ", 2) for row in rows]
     work = [an_op(f"aten.{op}", 3e6, 1, phase=phase, shapes=shapes) for op, phase, shapes in parts]
     job = measured(10 * MS, trace=traced(10 * MS, kernels=0.9, work=work), stacks=frames(host=5, model=95))
-    found = {"edit.sparse_graph", "edit.embedding", "edit.enlarge_last"} & set(advised(job))
+    known = {"edit.sparse_graph", "edit.embedding", "edit.enlarge_last", "edit.select_first"}
+    found = known & set(advised(job))
     assert found == ({edit} if edit else set())
 
 
@@ -406,11 +409,18 @@ def test_a_step_of_one_sample_is_told_what_four_would_save() -> None:
 
 
 @pytest.mark.parametrize(("rows", "told"), [((1, 1), True), ((1, 12), False), ((), False)])
+        ("edit.select_first", [HEAD, "index.Tensor forward 8x50x900 8x50 @90000"]),  # by a mask, 100 rows
+        ("edit.select_first", [HEAD, "index.Tensor forward 400x900 100 @90000"]),
+        (None, [HEAD, "index.Tensor forward 400x900 400 @400"]),  # a number of each row, as a loss does
+        (None, [HEAD, *["index.Tensor forward 400x900 100 @90000"] * 3]),
+        (None, ["addmm forward 900 400x900 900x900", "index.Tensor forward 400x900 100 @90000"]),
 def test_a_step_whose_products_have_one_row_is_one_of_one_sample(rows: tuple[int, ...], told: bool) -> None:
     work = [an_op("addmm", 1e5, phase="forward", shapes=f"64 {each}x32 32x64") for each in rows]
     shares = {"data_wait": 0.0, "forward": 0.4, "backward": 0.5, "optimizer": 0.1, "other": 0.0}
     job = measured(2 * MS, shares, trace=traced(2 * MS, shares, kernels=0.2, work=work))
     assert ("edit.batch_samples" in advised(job)) == told
+    made = [int(row.partition(" @")[2] or 0) for row in rows]
+    work = [msgspec.structs.replace(one, bytes=8.0 * n or None) for one, n in zip(work, made, strict=True)]
 
 
 def test_a_model_that_runs_for_each_item_is_told_where_one_update_has_many_backwards() -> None:
