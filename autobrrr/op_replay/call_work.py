@@ -114,6 +114,40 @@ def fixed_calls(calls: Sequence[StepCall]) -> set[int]:
     return found
 
 
+def repeated_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]:
+    """Those that compute ahead of backward what an earlier call has: one operator, of the same contents.
+
+    Only of weights and of what backward reads as well: other memory may have been freed, and hold other data.
+    """
+    back = [call for call, phase in zip(calls, phases, strict=True) if phase == "backward"]
+    stays = set[int]().union(*(_memory(call.args) for call in back))
+    names, held, made, found = dict[int, Any](), dict[int, Any](), dict[Any, int](), set[int]()
+
+    def content(thing: Any) -> Any:
+        if isinstance(thing, (list, tuple)):
+            return tuple(map(content, thing))
+        if not isinstance(thing, StepValue):
+            return thing
+        memory = (thing.base or thing).number
+        return names.get(thing.number, thing.number), held.get(memory, memory)
+
+    for at, (call, phase) in enumerate(zip(calls, phases, strict=True)):
+        freed = any(one.given and not one.owned and one.number not in stays for one in tensors_in(call.args))
+        drawn = not call.name.startswith("aten::") or DRAWS.search(call.name)
+        if phase == "backward":
+            made.clear()
+        first = at if freed or drawn else made.setdefault((call.name, content(call.args)), at)
+        if first != at and phase in ("forward", "other"):
+            found.add(at)
+        read, results = _memory(call.args), _memory(call.outputs)
+        changes = _memory(call.args if "_fused_" in call.name else call.args[:1]) if _writes(call) else set()
+        held |= dict.fromkeys(changes | (results if _writes(call) else results - read), ~first)
+        for place, value in enumerate(call.outputs):
+            if value is not None:
+                names.setdefault(value.number, (first, place))
+    return found
+
+
 def _memory(things: Sequence[Any]) -> set[int]:
     return {(one.base or one).number for one in tensors_in(things)}
 

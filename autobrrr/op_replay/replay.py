@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
-from .call_work import fixed_calls, unread_calls, work_table
+from .call_work import fixed_calls, repeated_calls, unread_calls, work_table
 from .device_queue import StepQueue, device_ratio
 from .device_replay import DeviceReplay
 from .player import ONE_BY_ONE, CallPlayer, NoAnswer, ReplayedStep, Shape
@@ -116,8 +116,10 @@ def _work(
     ]
     groups = found["times"][found["batch"]] if found else ()
     alone = {index: min(column) for index, column in enumerate(zip(*groups, strict=True)) if all(column)}
-    unread = unread_calls(program.calls, [phase for _, phase in times]) if steps else ()
-    parts = {"unread_ns": unread, "fixed_ns": fixed_calls(program.calls)}
+    phases = [phase for _, phase in times]
+    by_phase = {"unread_ns": unread_calls, "repeated_ns": repeated_calls} if steps else {}
+    parts = {name: find(program.calls, phases) for name, find in by_phase.items()}
+    parts["fixed_ns"] = fixed_calls(program.calls)
     return work_table(program.calls, times, CallPlayer(torch, program, 1).operator, alone, parts)
 
 

@@ -97,6 +97,7 @@ class OpWork(Record, frozen=True, kw_only=True):
     bytes: float | None
     alone_ns: float | None = None  # one such call by itself, at best; None: it was not run
     unread_ns: float = 0.0  # of `kernel_ns`: only numbers for Python come of it
+    repeated_ns: float = 0.0  # of `kernel_ns`: what the same step has computed before, of the same contents
     fixed_ns: float = 0.0  # of `kernel_ns`: no weight and no random number has a part in it
 
 

@@ -283,8 +283,14 @@ def _one_hot(measured: Measurements) -> Found:
     return _worked(measured, [one for one, each in sides if op_stem(one) in PRODUCTS and each & hot])
 
 
-def _worked(measured: Measurements, found: list[OpWork]) -> Found:
-    """What these kernels take of the step, and the line with most of the phase in which they begin."""
+def _twice(measured: Measurements) -> Found:
+    """What the step computes again, of the same tensors, ahead of backward."""
+    again = [replace(one, kernel_ns=one.repeated_ns) for one in _work(measured) if one.repeated_ns]
+    return _worked(measured, again, MUCH_OF_IT)
+
+
+def _worked(measured: Measurements, found: list[OpWork], most: float = thresholds.NAMED_AT) -> Found:
+    """What these kernels take of the step, and the line with so much of the phase in which they begin."""
     parts, traced = step_parts(measured), measured.traced
     if parts is None or parts.kernels is None or traced is None or not found:
         return None
@@ -296,7 +302,7 @@ def _worked(measured: Measurements, found: list[OpWork]) -> Found:
     if row is None or not _ns(traced.work):
         return None
     whole = sum(parts.kernels.values()) / _ns(traced.work)
-    much = row.share >= thresholds.NAMED_AT * whole * _ns(ahead)
+    much = row.share >= most * whole * _ns(ahead)
     return (row.place, whole * _ns(found)) if much else None
 
 
@@ -379,13 +385,14 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
+    "drops rows": _drops_rows,
     "grows": _grows,
     "evaluates": _evaluates,
     PLAIN: _measures,
     "own optimizer": _own_optimizer,
+    "computes again": _twice,
     # Not a device's tensors: the line waits for kernels, as another would then.
     "prints": lambda measured: None if measured.on_device else costly_line(measured, "prints"),
-    "drops rows": _drops_rows,
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from autobrrr.op_replay import replay
-from autobrrr.op_replay.call_work import fixed_calls, unread_calls
+from autobrrr.op_replay.call_work import fixed_calls, repeated_calls, unread_calls
 from autobrrr.op_replay.step_record import read
 from support.agent.recorded_steps import recorded
 
@@ -107,6 +107,52 @@ def test_calls_of_which_only_a_metric_comes_are_unread(
     phases = ["optimizer" if name.startswith("aten::_foreach") else "other" for name in names]
     unread = unread_calls(calls, phases)
     assert sum("mm" in names[at] for at in unread) == products
+
+
+IN_PLACE = nn.Sequential(nn.Linear(8, 32), nn.ReLU(inplace=True), nn.Linear(32, 1))
+LIKE_X = torch.randn(64, 8)
+mse = nn.functional.mse_loss
+
+
+def target(*inputs: torch.Tensor, between: Callable[[], object] = lambda: None) -> torch.Tensor:
+    """What a network says of each, which no gradient goes through."""
+    found = torch.zeros(64, 1)
+    with torch.no_grad():
+        for one in inputs:
+            found = found + IN_PLACE(one)
+            between()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("loss", "products"),
+    [
+        (lambda: mse(MODEL(X), target(X, X, X)), 4),
+        (lambda: mse(MODEL(X), Y) + mse(MODEL(X), -Y), 2),
+        (lambda: mse(MODEL(X) + MODEL(LIKE_X), Y), 0),
+        (lambda: mse(MODEL(X), target(LIKE_X, LIKE_X)), 0),  # it may be freed in between, and hold other data
+        (lambda: mse(MODEL(nn.functional.dropout(X)) + MODEL(nn.functional.dropout(X)), Y), 0),
+        (lambda: mse(MODEL(X), target(X, X, between=lambda: X.data.add_(0.0))), 0),
+        (lambda: mse(MODEL(X), target(X, X, between=lambda: IN_PLACE[0].weight.add_(0.0))), 0),
+        (lambda: mse(MODEL(X[:32]) + MODEL(X[32:]), Y[:32]), 0),
+    ],
+)
+def test_what_a_step_computes_twice_of_the_same_is_repeated(
+    loss: Callable[[], torch.Tensor], products: int, tmp_path: Path
+) -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), 1e-6, foreach=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    weights = [*WEIGHTS, *IN_PLACE.parameters()]
+    calls = read(torch, recorded(step, weights, tmp_path, 64)["trace"]).calls
+    names = [call.name for call in calls]
+    back = next(at for at, name in enumerate(names) if name.startswith("aten::mse_loss_backward"))
+    phases = ["other" if at < back else "backward" for at in range(len(names))]
+    assert sum("mm" in names[at] for at in repeated_calls(calls, phases)) == products
 
 
 def test_what_vmap_hides_is_not_known_and_the_rest_of_the_step_is(tmp_path: Path) -> None:

@@ -309,6 +309,24 @@ def test_kernels_without_a_weight_are_to_be_run_once(fixed: float, told: bool) -
     assert "edit.compute_once" not in advised(teacher)
 
 
+@pytest.mark.parametrize(("again", "told"), [(0.5, True), (0.1, False)])
+def test_what_a_step_computes_twice_is_to_be_kept(again: float, told: bool) -> None:
+    work = [msgspec.structs.replace(an_op("mm", 9e6), repeated_ns=9e6 * again, phase="forward")]
+    job = dataclasses.replace(diagnosis.kernel_bound(*work), frames=frames(host=10, model=90))
+    assert ("edit.keep_result" in advised(job)) == told
+
+
+def test_copies_of_a_hook_are_told_with_what_their_function_takes() -> None:
+    looks = [
+        FrameCount(where=where, phase="backward", in_loader=False, samples=samples)
+        for where, samples in (("train.py:9 count", 40), ("train.py:30 main", 60))
+    ]
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=FrameSamples(samples=100, places=looks))
+    (found,) = costly_settings(having(job, "hooks", 0.9, detail="train.py:7 count", where="train.py:20 main"))
+    assert found.expected == pytest.approx(1 / (1 - 0.9 * 0.4), rel=0.05)
+    assert "copies of train.py:7 count" in found.why
+
+
 def test_python_within_the_model_is_to_be_run_once() -> None:
     shares = {"data_wait": 0.0, "forward": 0.97, "backward": 0.02, "optimizer": 0.01, "other": 0.0}
     places = [FrameCount(where="model.py:12 hook", phase="forward", in_loader=False, samples=120)]
@@ -361,9 +379,11 @@ def test_a_model_called_many_times_for_one_update_is_told_by_the_loop(calls: int
         ("768x1x64 1x512x64", "aten.exp.default", False),
         ("768x64 512x768x64", "aten.sum.dim_IntList", False),
         ("768x64 768x64", "odd", False),
+        ("768x1x64 1x512x64", "backward", False),  # a weight's gradient
     ],
 )
 def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, sums: str, told: bool) -> None:
+    phase, op = ("backward", "aten.sum.default") if sums == "backward" else ("forward", sums)
     work = [
         an_op("aten.sub.Tensor", 4e6, 1, phase=phase, shapes=shapes),
         an_op(op, 3e6, 1, phase=phase, shapes="768x512x64"),
@@ -379,22 +399,27 @@ def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, su
     ("edit", "rows"),
     [
         ("edit.sparse_graph", ["mm forward 2000x2000 2000x16", "mm backward 2000x2000 2000x16"]),
-        ("768x1x64 1x512x64", "backward", False),  # a weight's gradient
         (
             None,
             ["mm forward 2000x2000 2000x16", "mm backward 2000x16 16x2000"],
-    phase, op = ("backward", "aten.sum.default") if sums == "backward" else ("forward", sums)
         ),  # a layer's: the left is data
         ("edit.embedding", ["scatter_.value forward 8x4x900", "mm forward 32x900 900x64"]),
         (None, ["scatter_.value forward 8x4x900", "mm forward 32x90 90x64"]),
         ("edit.enlarge_last", ["upsample_nearest2d forward 4x96x8x8", *ENLARGED]),
         (None, ["mul.Tensor forward 4x96x32x32 4x96x1x1", *ENLARGED[:1]]),
+        ("edit.select_first", [HEAD, "index.Tensor forward 8x50x900 8x50 @90000"]),  # by a mask, 100 rows
+        ("edit.select_first", [HEAD, "index.Tensor forward 400x900 100 @90000"]),
+        (None, [HEAD, "index.Tensor forward 400x900 400 @400"]),  # a number of each row, as a loss does
+        (None, [HEAD, *["index.Tensor forward 400x900 100 @90000"] * 3]),
+        (None, ["addmm forward 900 400x900 900x900", "index.Tensor forward 400x900 100 @90000"]),
     ],
 )
 def test_products_with_zeros_are_told_by_their_shapes(edit: str | None, rows: list[str]) -> None:
     """After @: how many numbers a call makes."""
     parts = [row.partition(" @")[0].split(" ", 2) for row in rows]
     work = [an_op(f"aten.{op}", 3e6, 1, phase=phase, shapes=shapes) for op, phase, shapes in parts]
+    made = [int(row.partition(" @")[2] or 0) for row in rows]
+    work = [msgspec.structs.replace(one, bytes=8.0 * n or None) for one, n in zip(work, made, strict=True)]
     job = measured(10 * MS, trace=traced(10 * MS, kernels=0.9, work=work), stacks=frames(host=5, model=95))
     known = {"edit.sparse_graph", "edit.embedding", "edit.enlarge_last", "edit.select_first"}
     found = known & set(advised(job))
@@ -409,18 +434,11 @@ def test_a_step_of_one_sample_is_told_what_four_would_save() -> None:
 
 
 @pytest.mark.parametrize(("rows", "told"), [((1, 1), True), ((1, 12), False), ((), False)])
-        ("edit.select_first", [HEAD, "index.Tensor forward 8x50x900 8x50 @90000"]),  # by a mask, 100 rows
-        ("edit.select_first", [HEAD, "index.Tensor forward 400x900 100 @90000"]),
-        (None, [HEAD, "index.Tensor forward 400x900 400 @400"]),  # a number of each row, as a loss does
-        (None, [HEAD, *["index.Tensor forward 400x900 100 @90000"] * 3]),
-        (None, ["addmm forward 900 400x900 900x900", "index.Tensor forward 400x900 100 @90000"]),
 def test_a_step_whose_products_have_one_row_is_one_of_one_sample(rows: tuple[int, ...], told: bool) -> None:
     work = [an_op("addmm", 1e5, phase="forward", shapes=f"64 {each}x32 32x64") for each in rows]
     shares = {"data_wait": 0.0, "forward": 0.4, "backward": 0.5, "optimizer": 0.1, "other": 0.0}
     job = measured(2 * MS, shares, trace=traced(2 * MS, shares, kernels=0.2, work=work))
     assert ("edit.batch_samples" in advised(job)) == told
-    made = [int(row.partition(" @")[2] or 0) for row in rows]
-    work = [msgspec.structs.replace(one, bytes=8.0 * n or None) for one, n in zip(work, made, strict=True)]
 
 
 def test_a_model_that_runs_for_each_item_is_told_where_one_update_has_many_backwards() -> None:
