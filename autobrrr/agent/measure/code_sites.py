@@ -53,6 +53,7 @@ ANYWHERE = ("iloc", "loc", "iterrows")  # in the function: what is picked is wor
 NO_LOOPS = COPIES | {name for name, what in CALLS.items() if what not in (*READS_LISTS, "guards")}
 MOSTLY = 2 / 3  # of the looks at its line
 EACH_ALONE = frozenset({"step", "grad", "zero_grad"})  # what each loss's own gradients are for
+TRAINS = EACH_ALONE | {"backward"}
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
 
@@ -99,6 +100,11 @@ class Code:
         for one in self.instructions:
             if region.holds(one.offset) and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 yield one.offset, str(one.argval)
+
+    def calls(self, line: int) -> set[str]:
+        """Names of modules and builtins that a line calls or reads."""
+        ours = (one for one in self.instructions if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+        return {str(one.argval) for one in ours if _line(self.code, one.offset) == line}
 
     def keywords(self, line: int) -> set[str]:
         """Names of keyword arguments in the calls of a line."""
@@ -256,6 +262,13 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, int]]:
             continue
         if kind == "reads back" or "non_blocking" not in read.keywords(_line(read.code, at)):
             yield kind, named(read.code, at), _line(read.code, at) == line
+    if {"next", "iter"} <= read.calls(line):
+        yield "begins anew", named(read.code, offset), True
+    marks = [each for each in read.attributes(region) if each[1] in TRAINS]
+    for (at, name), (_, then) in pairwise(marks):  # one after the other, and nothing between them
+        kept = name == then == "backward" and _line(read.code, at) == line
+        if kept and "retain_graph" in read.keywords(line):
+            yield "repeats backward", named(read.code, at), 1
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
         for at, name in read.attributes(loop) if names.isdisjoint(EACH_ALONE) else ():

@@ -209,9 +209,16 @@ def _called_often(measured: Measurements) -> Found:
 
 
 def _repeated(measured: Measurements) -> Found:
-    """A loop over losses, each of which goes back through what they share; what one backward would save."""
-    found, count = costly_line(measured, REPEATED), (measured.phases and measured.phases.backwards) or 0
-    return None if found is None or count < 2 else (found[0], found[1] * (1 - 1 / count))
+    """Losses, each of which goes back through what they share; what one backward would save."""
+    found, count = sites(measured, REPEATED), (measured.phases and measured.phases.backwards) or 0
+    if not found or count < 2 or measured.frames is None:
+        return None
+    back = [row for row in wheres(measured) if row.phase == "backward"]
+    file, _, function = placed(found[0].where)
+    share = sum(row.share for row in back if (row.file, row.function) == (file, function))
+    samples = sum(site.samples for site in found)
+    much = samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * share * measured.frames.samples)
+    return (found[0].where, share * (1 - 1 / count)) if much else None
 
 
 def _spread_out(measured: Measurements) -> Found:
@@ -236,13 +243,6 @@ def _enlarged(measured: Measurements) -> Found:
     return _worked(measured, [*(one for one, x, _ in pairs if x in narrow), *found])
 
 
-def _dense_graph(measured: Measurements) -> Found:
-    """Products of one large square matrix with narrow ones, ahead and, as gradients of these, back."""
-    found = [one for one in _work(measured) if op_stem(one) in PRODUCTS and _is_graph(*shapes_of(one)[-2:])]
-    return _worked(measured, found) if {one.phase for one in found} >= {"forward", "backward"} else None
-
-
-def _is_graph(left: tuple[int, ...] = (), right: tuple[int, ...] = ()) -> bool:
 def _drops_rows(measured: Measurements) -> Found:
     """A product wider than what goes in, of whose rows few are read on: what the others take."""
     work = [(one, shapes_of(one) or [()]) for one in _work(measured)]
@@ -273,6 +273,13 @@ def _sides(one: OpWork, shapes: list[tuple[int, ...]]) -> list[tuple[int, int]]:
     return [(prod(each), side) for each in [*shapes, *made] if each for side in (each[0], each[-1])]
 
 
+def _dense_graph(measured: Measurements) -> Found:
+    """Products of one large square matrix with narrow ones, ahead and, as gradients of these, back."""
+    found = [one for one in _work(measured) if op_stem(one) in PRODUCTS and _is_graph(*shapes_of(one)[-2:])]
+    return _worked(measured, found) if {one.phase for one in found} >= {"forward", "backward"} else None
+
+
+def _is_graph(left: tuple[int, ...] = (), right: tuple[int, ...] = ()) -> bool:
     return len(left) == 2 and left[0] == left[1] >= max(LARGE_GRAPH, NARROW * right[-1])
 
 
@@ -378,19 +385,19 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     REPEATED: _repeated,
     "spreads out": _spread_out,
     "enlarges first": _enlarged,
+    "drops rows": _drops_rows,
     "dense graph": _dense_graph,
     "one-hot": _one_hot,
     "one sample": _one_sample,
     "no gradient": _no_gradient,
+    "computes again": _twice,
     "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
-    "drops rows": _drops_rows,
     "grows": _grows,
     "evaluates": _evaluates,
     PLAIN: _measures,
     "own optimizer": _own_optimizer,
-    "computes again": _twice,
     # Not a device's tensors: the line waits for kernels, as another would then.
     "prints": lambda measured: None if measured.on_device else costly_line(measured, "prints"),
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},

@@ -85,6 +85,19 @@ def has_two_losses(loader, model, optimizer):  # type: ignore[no-untyped-def]
         optimizer.step()
 
 
+def trains_two(loss, one, other):  # type: ignore[no-untyped-def]
+    loss.backward(retain_graph=True)
+    one.step()
+    loss.flipped.backward()
+    other.step()
+
+
+def begins_anew(loader, other, model, optimizer):  # type: ignore[no-untyped-def]
+    for x in loader:
+        model(x, next(iter(other)), iter(x))
+        optimizer.step()
+
+
 def goes_back_for_each(losses, optimizer):  # type: ignore[no-untyped-def]
     for loss in losses:
         loss.backward(retain_graph=True)
@@ -128,11 +141,11 @@ def skips_the_exchange(batches, model):  # type: ignore[no-untyped-def]
             model(batch).backward()
 
 
-def standing_in(function: Callable[..., object], attribute: str, samples: int = 7) -> Stacks:
-    """Samples of a thread that stood where the function last takes this attribute."""
+def standing_in(function: Callable[..., object], attribute: str, samples: int = 7, at: int = -1) -> Stacks:
+    """Samples of a thread that stood where the function takes this attribute, by default the last time."""
     assert isinstance(function, FunctionType)
     offsets = [one.offset for one in dis.get_instructions(function.__code__) if one.argval == attribute]
-    return Counter({(function.__code__, offsets[-1]): samples})
+    return Counter({(function.__code__, offsets[at]): samples})
 
 
 def found(stacks: Stacks) -> dict[str, tuple[str, object]]:
@@ -151,8 +164,16 @@ def test_a_loop_that_goes_back_through_one_graph_is_named_where_it_does_not_trai
     assert found(standing_in(goes_back_for_each, "backward"))["repeats backward"] == ("goes_back_for_each", 7)
     for others in (has_two_losses, keeps_each_gradient):
         assert "repeats backward" not in found(standing_in(others, "backward"))
+    first = found(standing_in(has_two_losses, "backward", at=0))
+    assert first["repeats backward"] == ("has_two_losses", 7)
+    assert "repeats backward" not in found(standing_in(trains_two, "backward", at=0))
     both = standing_in(accumulates, "loss", 4) + standing_in(accumulates, "backward", 8)
     assert found(both)["repeats backward"] == ("accumulates", 0)
+
+
+def test_an_iterator_for_one_batch_is_named() -> None:
+    assert found(standing_in(begins_anew, "next"))["begins anew"] == ("begins_anew", 7)
+    assert "begins anew" not in found(standing_in(begins_anew, "step"))
 
 
 def test_a_loop_that_calls_the_model_is_named_where_it_does_not_train() -> None:
