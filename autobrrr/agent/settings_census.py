@@ -15,7 +15,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .live_torch.available_memory import figure
@@ -35,6 +35,8 @@ ELSEWHERE = 0.1  # of what does not pad is the same number: unknown words, ends 
 ALL_FIRE_IN = 20  # steps, in which each optimizer steps
 LARGE = 1 << 20  # elements of a table whose rows are looked at
 COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
+PILED = 8  # copies of a hook on one object, which a step runs all
+HOOKS = ("_backward_hooks", "_forward_hooks", "_forward_pre_hooks", "_post_accumulate_grad_hooks")
 FEWEST = 3  # the same once more, for other shapes, is usual
 SETTERS = {  # names by which a line sets something
     "set_detect_anomaly": "anomaly",
@@ -44,6 +46,8 @@ SETTERS = {  # names by which a line sets something
     "double": "float64",
     "float64": "float64",
     "emit_nvtx": "profiler",
+    **{f"register_{kind}hook": "hooks" for kind in ("", "forward_", "forward_pre_", "full_backward_")},
+    "register_post_accumulate_grad_hook": "hooks",
     "pad_sequence": "padding",
     "max_length": "fixed_padding",  # of a tokenizer, as `padding`
 }
@@ -80,7 +84,7 @@ class SettingsCensus:
         compiled = list(getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ()))
         with unseen(), self._loop.torch.no_grad():
             found = self._known | dict(_weights(self._loop, self._left)) | _recompiles(compiled)
-            found |= _graph_breaks(compiled)
+            found |= _graph_breaks(compiled) | _piled_hooks(self._loop)
         out, held = (figure(Path("/proc/self/status"), name) or 0 for name in ("VmSwap", "VmRSS"))
         found |= {"swap": (out / (out + held), "")} if out else {}  # of the process's memory
         lines = _setting_lines(self._loop) if found else {}
@@ -217,6 +221,17 @@ def _weights(loop: TrainLoop, left: Left) -> Iterator[tuple[str, Value]]:
         yield "float64", (sizes[loop.torch.float64] / sizes.total(), "parameters")
     if tiny:
         yield "denormals", (tiny / seen, "optimizer state")
+
+
+def _piled_hooks(loop: TrainLoop) -> dict[str, Value]:
+    """Of the hooks on one module or parameter, the share that are further copies of one function."""
+    copies = Counter[tuple[int, CodeType]]()
+    for one in [*loop.job.updated, *(each for root in loop.job.roots for each in root.modules())]:  # type: ignore[attr-defined]
+        for hook in [hook for name in HOOKS for hook in list((getattr(one, name, None) or {}).values())]:
+            if isinstance(hook, (FunctionType, MethodType)):
+                copies[id(one), hook.__code__] += 1
+    [((_, code), most)] = copies.most_common(1) or [((0, _piled_hooks.__code__), 0)]
+    return {"hooks": (1 - 1 / most, named(code, 0))} if most >= PILED else {}
 
 
 def _recompiles(log: list[Any]) -> dict[str, Value]:

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import cast
 
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.ledger import wheres
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.roofs import shapes_of
 from autobrrr.diagnosis.models.shares import step_parts
@@ -85,6 +86,14 @@ def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:
     return None if kernels is None else fact.value * min(1.0, kernels) / 2
 
 
+def _of_copies(measured: Measurements, fact: SettingFact) -> float | None:
+    """What the looks into the function of a hook take, which is given by its first line."""
+    file, _, function = fact.detail.partition(":")
+    ours = (file, function.partition(" ")[2])
+    rows = [one for one in wheres(measured) if (one.file, one.function) == ours]
+    return sum(one.share for one in rows) * fact.value if rows else None
+
+
 def _of_padding(measured: Measurements, fact: SettingFact) -> float:
     """What kernels of the model spend on it: packed sequences have none, nor have other inputs."""
     parts, traced = step_parts(measured), measured.traced
@@ -102,6 +111,7 @@ def _of_padding(measured: Measurements, fact: SettingFact) -> float:
 
 GAINS: Mapping[str, Callable[[Measurements, SettingFact], float | None]] = {
     "all": lambda measured, fact: fact.value,
+    "copies": _of_copies,
     "half_of_backward": lambda measured, fact: _of_phase(measured, "backward", fact.value / 2),
     "half_of_kernels": _half_of_kernels,
     "padding": _of_padding,

@@ -91,6 +91,20 @@ def test_doubles_and_denormals_are_told_as_shares() -> None:
     assert found["denormals"]["value"] == pytest.approx(0.5, abs=0.01)
 
 
+def test_a_hook_that_is_registered_again_and_again_is_told() -> None:
+    layer = torch.nn.Linear(4, 4)
+    loop = Loop(layer.weight)
+    loop.job.roots = [torch.nn.Sequential(layer)]
+    for many in range(10):
+        assert ("hooks" in facts(loop)) == (many > 7), many
+        layer.register_forward_hook(lambda *_: None)
+        layer.register_forward_hook(partial(print))
+    told = facts(loop)["hooks"]
+    assert told["value"] == 0.9
+    assert str(told["detail"]).endswith(" <lambda>")
+    assert str(told["where"]).endswith(" test_a_hook_that_is_registered_again_and_again_is_told")
+
+
 def test_gradients_that_no_optimizer_takes_are_told_with_their_model_while_they_are_made() -> None:
     trained, teacher = torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 24, bias=False)
     loop, left = Loop(trained.weight), Left()
