@@ -115,14 +115,14 @@ def fixed_calls(calls: Sequence[StepCall]) -> set[int]:
 
 
 def repeated_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]:
-    """Those that compute what an earlier call has, ahead of a backward or within one: of the same contents.
+    """Those that compute ahead of backward what an earlier call has: one operator, of the same contents.
 
-    Only of weights and of what backward reads as well: other memory may have been freed, and hold other data.
+    Only of weights and of what backward reads as well: other memory may have been freed, and hold other data,
+    as that of a number does.
     """
     back = [call for call, phase in zip(calls, phases, strict=True) if phase == "backward"]
     stays = set[int]().union(*(_memory(call.args) for call in back))
-    names, held, found = dict[int, Any](), dict[int, Any](), set[int]()
-    ahead, within = dict[Any, int](), dict[Any, int]()
+    names, held, made, found = dict[int, Any](), dict[int, Any](), dict[Any, int](), set[int]()
 
     def content(thing: Any) -> Any:
         if isinstance(thing, (list, tuple)):
@@ -133,14 +133,13 @@ def repeated_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]
         return names.get(thing.number, thing.number), held.get(memory, memory)
 
     for at, (call, phase) in enumerate(zip(calls, phases, strict=True)):
-        data = [one.number for one in tensors_in(call.args) if one.given and not one.owned]
-        freed = not stays.issuperset(data)
+        data = [one for one in tensors_in(call.args) if one.given and not one.owned]
+        freed = any(not one.shape or one.number not in stays for one in data)
         drawn = not call.name.startswith("aten::") or DRAWS.search(call.name)
-        made, over = (within, ahead) if phase == "backward" else (ahead, within)
-        if phase == "backward" or data:  # the next batch has come, perhaps where this one was
-            over.clear()
+        if phase == "backward":
+            made.clear()
         first = at if freed or drawn else made.setdefault((call.name, content(call.args)), at)
-        if first != at and phase in ("forward", "backward", "other"):
+        if first != at and phase in ("forward", "other"):
             found.add(at)
         read, results = _memory(call.args), _memory(call.outputs)
         changes = _memory(call.args if "_fused_" in call.name else call.args[:1]) if _writes(call) else set()

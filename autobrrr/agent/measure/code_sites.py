@@ -264,8 +264,6 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, int]]:
             yield kind, named(read.code, at), _line(read.code, at) == line
     if {"next", "iter"} <= read.calls(line):
         yield "begins anew", named(read.code, offset), True
-    if {"autograd", "grad"} <= {name for at, name in read.attributes(region) if _line(read.code, at) == line}:
-        yield "differentiates", named(read.code, offset), True
     marks = [each for each in read.attributes(region) if each[1] in TRAINS]
     for (at, name), (_, then) in pairwise(marks):  # one after the other, and nothing between them
         kept = name == then == "backward" and _line(read.code, at) == line

@@ -46,8 +46,7 @@ Found = tuple[str, float] | None  # the user's line, its share of the step with 
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
 KEPT, UNUSED, PLAIN = "kept graphs", "unused graphs", "without gradients"
 CALLED, BY_ROW, TWINS = "calls the model", "calls by row", "twins"
-AGAIN, DIFFERENTIATES = "recomputes", "differentiates"
-AGAIN_AT = 0.1  # of what backward computes
+AGAIN = "recomputes"
 DROPS = ("goes too far", "drops gradients")
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
@@ -293,15 +292,8 @@ def _one_hot(measured: Measurements) -> Found:
 
 def _twice(measured: Measurements) -> Found:
     """What the step computes again, of the same tensors, ahead of backward."""
-    ahead = [one for one in _work(measured) if one.repeated_ns and one.phase != "backward"]
-    return _worked(measured, [replace(one, kernel_ns=one.repeated_ns) for one in ahead], MUCH_OF_IT)
-
-
-def _differentiates(measured: Measurements) -> Found:
-    """Gradients for one input after the other, which go back through the same operators."""
-    back = [one for one in _work(measured) if one.phase == "backward"]
-    again = sum(one.repeated_ns for one in back) / max(1.0, _ns(back))
-    return costly_line(measured, DIFFERENTIATES, phase="backward") if again >= AGAIN_AT else None
+    again = [replace(one, kernel_ns=one.repeated_ns) for one in _work(measured) if one.repeated_ns]
+    return _worked(measured, again, MUCH_OF_IT)
 
 
 def _worked(measured: Measurements, found: list[OpWork], most: float = thresholds.NAMED_AT) -> Found:
@@ -399,7 +391,6 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "one sample": _one_sample,
     "no gradient": _no_gradient,
     "computes again": _twice,
-    DIFFERENTIATES: _differentiates,
     "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),

@@ -1,7 +1,6 @@
 """The work of recorded operators is read from their shapes: operations, bytes, and what moves nothing."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +135,7 @@ def target(*inputs: torch.Tensor, between: Callable[[], object] = lambda: None) 
         (lambda: mse(MODEL(X), target(X, X, between=lambda: X.data.add_(0.0))), 0),
         (lambda: mse(MODEL(X), target(X, X, between=lambda: IN_PLACE[0].weight.add_(0.0))), 0),
         (lambda: mse(MODEL(X[:32]) + MODEL(X[32:]), Y[:32]), 0),
+        (lambda: mse(MODEL(X * 2.0) + MODEL(X * 3.0), Y), 0),  # numbers aren't told apart
     ],
 )
 def test_what_a_step_computes_twice_of_the_same_is_repeated(
@@ -153,22 +153,7 @@ def test_what_a_step_computes_twice_of_the_same_is_repeated(
     names = [call.name for call in calls]
     back = next(at for at, name in enumerate(names) if name.startswith("aten::mse_loss_backward"))
     phases = ["other" if at < back else "backward" for at in range(len(names))]
-    assert sum("mm" in names[at] for at in repeated_calls(calls, phases) if at < back) == products
-
-
-def test_gradients_for_one_input_after_the_other_repeat_the_way_back(tmp_path: Path) -> None:
-    def step(at_once: bool) -> None:
-        inputs = [one.requires_grad_() for one in X.clone().split(4, 1)]
-        value = MODEL(torch.cat(inputs, 1)).sum()
-        for wanted in [inputs] if at_once else [[one] for one in inputs]:
-            torch.autograd.grad(value, wanted, create_graph=True)
-
-    for at_once in (True, False):
-        calls = read(torch, recorded(partial(step, at_once), WEIGHTS, tmp_path, 64)["trace"]).calls
-        names = [call.name for call in calls]
-        ahead = max(at for at, name in enumerate(names) if "addmm" in name)
-        phases = ["forward" if at <= ahead else "backward" for at in range(len(names))]
-        assert sum("mm" in names[at] for at in repeated_calls(calls, phases)) == (0 if at_once else 2)
+    assert sum("mm" in names[at] for at in repeated_calls(calls, phases)) == products
 
 
 def test_what_vmap_hides_is_not_known_and_the_rest_of_the_step_is(tmp_path: Path) -> None:

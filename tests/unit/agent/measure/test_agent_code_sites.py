@@ -92,10 +92,6 @@ def trains_two(loss, one, other):  # type: ignore[no-untyped-def]
     other.step()
 
 
-def differentiates(torch, u, x):  # type: ignore[no-untyped-def]
-    return torch.autograd.grad(u.sum(), x, create_graph=True), x.grad
-
-
 def begins_anew(loader, other, model, optimizer):  # type: ignore[no-untyped-def]
     for x in loader:
         model(x, next(iter(other)), iter(x))
@@ -173,11 +169,6 @@ def test_a_loop_that_goes_back_through_one_graph_is_named_where_it_does_not_trai
     assert "repeats backward" not in found(standing_in(trains_two, "backward", at=0))
     both = standing_in(accumulates, "loss", 4) + standing_in(accumulates, "backward", 8)
     assert found(both)["repeats backward"] == ("accumulates", 0)
-
-
-def test_a_line_that_differentiates_is_named() -> None:
-    assert found(standing_in(differentiates, "grad", at=0))["differentiates"] == ("differentiates", 7)
-    assert "differentiates" not in found(standing_in(begins_anew, "step"))
 
 
 def test_an_iterator_for_one_batch_is_named() -> None:

@@ -171,17 +171,6 @@ def test_what_a_step_computes_twice_is_to_be_kept(again: float, told: bool) -> N
     assert ("edit.keep_result" in advised(job)) == told
 
 
-@pytest.mark.parametrize(("again", "told"), [(0.3, True), (0.05, False)])
-def test_gradients_for_one_input_after_the_other_are_told(again: float, told: bool) -> None:
-    work = [msgspec.structs.replace(an_op("mm", 9e6), repeated_ns=9e6 * again, phase="backward")]
-    looks = [FrameCount(where="train.py:9 grad", phase="backward", in_loader=False, samples=80)]
-    code = [CodeSite(what="differentiates", where="train.py:9 grad", samples=80)]
-    job = dataclasses.replace(
-        diagnosis.kernel_bound(*work), frames=FrameSamples(samples=100, places=looks, code=code)
-    )
-    assert ("edit.one_gradient" in advised(job)) == told
-
-
 def test_python_within_the_model_is_to_be_run_once() -> None:
     shares = {"data_wait": 0.0, "forward": 0.97, "backward": 0.02, "optimizer": 0.01, "other": 0.0}
     places = [FrameCount(where="model.py:12 hook", phase="forward", in_loader=False, samples=120)]
