@@ -1,19 +1,25 @@
 """What tuning costs a job: its steps are compared with those of an untuned twin that runs at the same time.
 
-    python -m benchmarks.tuning.real_twins [--for 45] [--seconds 75] [--case NAME]…
+    python -m benchmarks.tuning.real_twins [--for 45] [--seconds 75] [--case NAME]… [--untouched]
 
-The two run on different cores, so a slow machine slows both. The ratio of the cores is measured first. `lost`
-is the time that the missing steps would take at the twin's pace; it is negative if the job did more steps.
-`--max-loss 2%` allows 6 s in any five minutes.
+The two run on one core each, and change cores twice a second, so that both meet the same machine. The ratio
+of their paces is measured before. `lost` is the time that the missing steps would take at the twin's pace; it
+is negative if the job did more steps. Our own processes take CPU time from both alike, so `lost` is what a
+job loses that has a core to spare; `own CPU` is what a job without one loses besides. `--max-loss 2%` allows
+6 s in any five minutes. `--untouched` tunes nothing, and shows what the method makes of two equal jobs.
 """
 
 import argparse
 import mmap
 import os
+import resource
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+import psutil
 
 from benchmarks.planted.case import Case, Knob
 from benchmarks.planted.diagnosed import SETTLE_S
@@ -59,10 +65,50 @@ def counted(
                 yield job.pid, steps
 
 
+@contextmanager
+def swapped(first: int, second: int, every_s: float = 0.5) -> Iterator[None]:
+    """Let two processes and all below them change cores again and again."""
+    ended = threading.Event()
+
+    def swap() -> None:
+        core = 0
+        while not ended.wait(every_s):
+            core = 1 - core
+            for pid, on in ((first, core), (second, 1 - core)):
+                with suppress(psutil.Error, OSError):
+                    top = psutil.Process(pid)
+                    for process in (top, *top.children(recursive=True)):
+                        for thread in process.threads():
+                            os.sched_setaffinity(thread.id, {on})
+
+    worker = threading.Thread(target=swap)
+    worker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        worker.join()
+
+
+def own_cpu_s(*jobs: int) -> float:
+    """CPU seconds of every process below this one, ended or not, except those of the jobs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total_s = usage.ru_utime + usage.ru_stime
+    theirs = set(jobs)
+    for pid in jobs:
+        theirs |= {each.pid for each in psutil.Process(pid).children(recursive=True)}
+    for each in psutil.Process().children(recursive=True):
+        if each.pid not in theirs:
+            with suppress(psutil.Error):
+                times = each.cpu_times()
+                total_s += times.user + times.system + times.children_user + times.children_system
+    return total_s
+
+
 def lost(
     case: Case, for_s: float, seconds: float, environment: Mapping[str, str]
-) -> tuple[float, float, list[str]]:
-    """Seconds that a tuning cost a job, its pace at the end in paces of the twin, and what stayed on.
+) -> tuple[float, float, float, list[str]]:
+    """Seconds that a tuning cost, CPU seconds of our own, the pace at the end in the twin's, what stayed on.
 
     Raises:
         JobFailed: one did not train, or could not be tuned.
@@ -70,19 +116,20 @@ def lost(
     life_s = 2 * seconds + 120
     with (
         counted(case, 0, life_s, environment) as (pid, tuned),
-        counted(case, 1, life_s, environment) as (_, twin),
+        counted(case, 1, life_s, environment) as (twin_pid, twin),
+        swapped(pid, twin_pid),
     ):
         time.sleep(SETTLE_S)
         began = tuned[0], twin[0]
         time.sleep(UNTOUCHED_S)
-        cores = (tuned[0] - began[0]) / (twin[0] - began[0])
-        began, until = (tuned[0], twin[0]), time.monotonic() + seconds
-        kept = product(environment, "tune", str(pid), "--for", f"{for_s:g}s")["kept"]
+        cores = (tuned[0] - began[0]) / (twin[0] - began[1])
+        began, until, before_s = (tuned[0], twin[0]), time.monotonic() + seconds, own_cpu_s(pid, twin_pid)
+        kept = product(environment, "tune", str(pid), "--for", f"{for_s:g}s")["kept"] if for_s else []
         rest = tuned[0], twin[0]
         time.sleep(max(0.0, until - time.monotonic()))
         done, untuned = tuned[0] - began[0], (twin[0] - began[1]) * cores
         after = (tuned[0] - rest[0]) / max(1.0, (twin[0] - rest[1]) * cores)
-        return seconds * (1 - done / untuned), after, kept
+        return seconds * (1 - done / untuned), own_cpu_s(pid, twin_pid) - before_s, after, kept
 
 
 def main() -> None:
@@ -91,14 +138,17 @@ def main() -> None:
     parser.add_argument("--for", dest="for_s", type=float, default=45.0)
     parser.add_argument("--seconds", type=float, default=75.0)
     parser.add_argument("--case", action="append", choices=list(JOBS))
+    parser.add_argument("--untouched", action="store_true")
     args = parser.parse_args()
     adopt_orphans()
-    print(f"{'job':<26}{'lost':>9}{'after':>8}  kept")
+    print(f"{'job':<26}{'lost':>9}{'own CPU':>9}{'after':>8}  kept")
     for name in args.case or SOME:
         meter = LoadMeter()
         with own_folders() as environment:
             try:
-                lost_s, after, kept = lost(JOBS[name], args.for_s, args.seconds, environment)
+                lost_s, own_s, after, kept = lost(
+                    JOBS[name], 0.0 if args.untouched else args.for_s, args.seconds, environment
+                )
             except JobFailed as failed:
                 print(f"{name:<26}failed: {failed}", flush=True)
                 continue
@@ -107,7 +157,9 @@ def main() -> None:
         beyond = " MORE THAN ALLOWED" if lost_s > ALLOWED_S else ""
         load = f"{meter.read().foreign_cores:.1f} cores of others"
         print(
-            f"{name:<26}{lost_s:>7.1f} s{after:>7.2f}x  {', '.join(kept) or '-'} ({load}){beyond}", flush=True
+            f"{name:<26}{lost_s:>7.1f} s{own_s:>7.1f} s{after:>7.2f}x  "
+            f"{', '.join(kept) or '-'} ({load}){beyond}",
+            flush=True,
         )
 
 
