@@ -2,11 +2,11 @@
 
     python -m benchmarks.tuning.real_twins [--for 45] [--seconds 75] [--case NAME]… [--untouched]
 
-The two run on one core each, and change cores twice a second, so that both meet the same machine. The ratio
-of their paces is measured before. `lost` is the time that the missing steps would take at the twin's pace; it
-is negative if the job did more steps. Our own processes take CPU time from both alike, so `lost` is what a
-job loses that has a core to spare; `own CPU` is what a job without one loses besides. `--max-loss 2%` allows
-6 s in any five minutes. `--untouched` tunes nothing, and shows what the method makes of two equal jobs.
+Each runs on one core, and they swap cores twice a second, so that both meet the same machine. The ratio of
+their paces is measured before tuning. `lost` is the time that the missing steps would take at the twin's
+pace, and is negative if the job did more steps. Our own processes take CPU time from both alike, so `lost`
+is what a job with a core to spare loses; a job without one also loses up to `own CPU`. `--max-loss 2%`
+allows 6 s in any five minutes. `--untouched` tunes nothing and shows how far two equal jobs differ.
 """
 
 import argparse
@@ -47,10 +47,8 @@ SOME = (
 
 
 @contextmanager
-def counted(
-    case: Case, core: int, seconds: float, environment: Mapping[str, str]
-) -> Iterator[tuple[int, memoryview]]:
-    """Run a job on one core; gives its process id and its number of steps so far (one int64)."""
+def counted(case: Case, seconds: float, environment: Mapping[str, str]) -> Iterator[tuple[int, memoryview]]:
+    """Run a job; gives its process id and its number of steps so far (one int64)."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(bytes(8))
         file.flush()
@@ -59,7 +57,6 @@ def counted(
             PlantedJob(case, environment=environment, over=over) as job,
             mmap.mmap(file.fileno(), 8) as memory,
         ):
-            os.sched_setaffinity(job.pid, {core})
             job.wait_for_training()
             with memoryview(memory) as seen, seen.cast("q") as steps:
                 yield job.pid, steps
@@ -67,7 +64,7 @@ def counted(
 
 @contextmanager
 def swapped(first: int, second: int, every_s: float = 0.5) -> Iterator[None]:
-    """Let two processes and all below them change cores again and again."""
+    """Pin two processes, and all below them, to a core each, and swap the cores again and again."""
     ended = threading.Event()
 
     def swap() -> None:
@@ -108,27 +105,27 @@ def own_cpu_s(*jobs: int) -> float:
 def lost(
     case: Case, for_s: float, seconds: float, environment: Mapping[str, str]
 ) -> tuple[float, float, float, list[str]]:
-    """Seconds that a tuning cost, CPU seconds of our own, the pace at the end in the twin's, what stayed on.
+    """Seconds lost, our own CPU seconds, the pace at the end over the twin's, and what stayed on.
 
     Raises:
         JobFailed: one did not train, or could not be tuned.
     """
     life_s = 2 * seconds + 120
     with (
-        counted(case, 0, life_s, environment) as (pid, tuned),
-        counted(case, 1, life_s, environment) as (twin_pid, twin),
+        counted(case, life_s, environment) as (pid, tuned),
+        counted(case, life_s, environment) as (twin_pid, twin),
         swapped(pid, twin_pid),
     ):
         time.sleep(SETTLE_S)
         began = tuned[0], twin[0]
         time.sleep(UNTOUCHED_S)
-        cores = (tuned[0] - began[0]) / (twin[0] - began[1])
+        ratio = (tuned[0] - began[0]) / (twin[0] - began[1])
         began, until, before_s = (tuned[0], twin[0]), time.monotonic() + seconds, own_cpu_s(pid, twin_pid)
         kept = product(environment, "tune", str(pid), "--for", f"{for_s:g}s")["kept"] if for_s else []
         rest = tuned[0], twin[0]
         time.sleep(max(0.0, until - time.monotonic()))
-        done, untuned = tuned[0] - began[0], (twin[0] - began[1]) * cores
-        after = (tuned[0] - rest[0]) / max(1.0, (twin[0] - rest[1]) * cores)
+        done, untuned = tuned[0] - began[0], (twin[0] - began[1]) * ratio
+        after = (tuned[0] - rest[0]) / max(1.0, (twin[0] - rest[1]) * ratio)
         return seconds * (1 - done / untuned), own_cpu_s(pid, twin_pid) - before_s, after, kept
 
 
