@@ -200,7 +200,7 @@ class FrameCount(Record, frozen=True, kw_only=True):
 class CodeSite(Record, frozen=True, kw_only=True):
     """A place in the job's own code that an edit might speed up."""
 
-    what: str  # the kind: "reads back", "copies", ..., or a value of `CALLS` in `code_sites.py`
+    what: str  # the kind: "reads back", "copies", ..., or "calls json.loads" (see `called_at`)
     where: str  # "train.py:31 main"
     samples: int = 0  # of those taken, so many stood there
 

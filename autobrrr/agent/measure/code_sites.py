@@ -23,6 +23,7 @@ Stacks = Counter[CallSite]  # of frames that were on the stack
 UserStack = tuple[CallSite, ...]  # frames from the innermost
 CallPaths = Counter[tuple[str, UserStack]]  # (phase, frames)
 
+LIBRARY = re.compile(r"(?:.*(?:-packages|/python3\.\d+)/|<frozen )(\w+)")
 MODEL_PHASES, UPDATES = ("forward", "backward", "optimizer"), ("backward", "optimizer")
 MOST_SITES = 24
 RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")  # function and line at which dynamo goes on
@@ -31,26 +32,7 @@ COPIES = frozenset({"to", "cuda"})
 GATES = frozenset({"no_sync", "accumulate", "require_backward_grad_sync"})
 IN_PLACE = frozenset({"add_", "sub_", "mul_", "addcdiv_", "addcmul_", "lerp_", "copy_", "data"})
 OVER_TENSORS = frozenset({"parameters", "named_parameters", "state_dict"})
-CALLS = {  # names whose call at a line says what it does there
-    "collect": "collects",
-    "empty_cache": "empties cache",
-    "save": "saves",
-    "deepcopy": "deep copies",
-    "iloc": "picks rows",
-    "loc": "picks rows",
-    "iterrows": "picks rows",
-    "isnan": "guards",
-    "isinf": "guards",
-    "isfinite": "guards",
-    "tensor": "makes tensors",
-    "LongTensor": "makes tensors",
-    "FloatTensor": "makes tensors",
-    "array": "makes arrays",
-    "asarray": "makes arrays",
-}
-READS_LISTS = ("makes tensors", "makes arrays")
-ANYWHERE = ("iloc", "loc", "iterrows")  # in the function: what is picked is worked on in its other lines
-NO_LOOPS = COPIES | {name for name, what in CALLS.items() if what not in (*READS_LISTS, "guards")}
+NO_LOOPS = COPIES | {"collect", "empty_cache", "save", "deepcopy", "iloc", "loc", "iterrows"}
 MOSTLY = 2 / 3  # of the looks at its line
 EACH_ALONE = frozenset({"step", "grad", "zero_grad"})  # what each loss's own gradients are for
 TRAINS = EACH_ALONE | {"backward"}
@@ -129,6 +111,16 @@ class Code:
         return BytecodeLoop(0, self.instructions[-1].offset if self.instructions else 0)
 
 
+def called_at(read: Code, offset: int, called: CodeType | None) -> set[str]:
+    """What a line calls: a library and its function; of C code, which has no frame, all names of the line."""
+    if called is not None:
+        found = LIBRARY.match(called.co_filename)
+        return {found[1], f"{found[1]}.{called.co_name}"} if found else set()
+    line = _line(read.code, offset)
+    at_line = (name for at, name in read.attributes(read.whole) if _line(read.code, at) == line)
+    return {*at_line, *read.calls(line)}
+
+
 def is_own(code: CodeType, foreign: tuple[str, ...]) -> bool:
     """Whether it is the user's, and not a library's."""
     return "/site-packages/" not in code.co_filename and not code.co_filename.startswith(foreign)
@@ -182,21 +174,18 @@ def model_calls(paths: CallPaths, foreign: tuple[str, ...]) -> Iterator[dict[str
 def sites_on(
     stacks: Stacks,
     foreign: tuple[str, ...],
-    innermost: Stacks | None = None,
-    flat: Stacks | None = None,
+    flat: Stacks,
     trains: Iterable[CallSite] = (),
 ) -> list[dict[str, object]]:
     """What stands in the loops and functions in which the thread was found, the dearest first.
 
     Args:
-        innermost: Of the frames, those that called no Python of anybody's.
         flat: Of the frames, those that called no module.
         trains: No loop around one of these is one of operators.
     """
     found: Counter[tuple[str, str]] = Counter()
     taken: dict[CodeType, Code] = {}
-    lines, in_c = _by_line(stacks), _by_line(stacks if innermost is None else innermost)
-    no_module = in_c if flat is None else _by_line(flat)
+    lines, no_module = _by_line(stacks), _by_line(flat)
     for (code, offset), samples in stacks.items():
         if not GATES.isdisjoint(code.co_names):
             found["synchronises by hand", code.co_name] += samples
@@ -205,14 +194,13 @@ def sites_on(
         read = taken.get(code) or taken.setdefault(code, Code(code))
         for what, where, inside in dict.fromkeys(_sites(read, offset)):
             line, loop = (code, _line(code, offset)), read.around(offset) or read.whole
-            own = {**dict.fromkeys(READS_LISTS, in_c), "loops": no_module, "updates": no_module}
-            few = own.get(what, lines)[line]
+            few = (no_module if what in ("loops", "updates") else lines)[line]
             if what == "loops" and any(code is at[0] and loop.holds(at[1]) for at in trains):
                 continue
             apart = what == "loops" and read.takes_apart(offset)
-            if few >= MOSTLY * lines[line] or (apart and flat is None):
+            if few >= MOSTLY * lines[line]:
                 found[what, where] += samples * inside
-            elif what == "loops" and flat is not None:
+            elif what == "loops":
                 found["layers by item" if apart else "layers", where] += samples
     return [
         {"what": what, "where": where, "samples": max(0, samples)}
@@ -255,8 +243,6 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, int]]:
         return
     region, line = loop or read.whole, _line(read.code, offset)
     for at, name in read.attributes(region):
-        if name in CALLS and (_line(read.code, at) == line or name in ANYWHERE):
-            yield CALLS[name], named(read.code, at), True
         kind = "reads back" if name in READS_BACK else "copies" if name in COPIES else None
         if kind is None or read.conditional(at, region):
             continue

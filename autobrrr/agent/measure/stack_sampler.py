@@ -28,8 +28,10 @@ from .code_sites import (
     UPDATES,
     CallPaths,
     CallSite,
+    Code,
     Stacks,
     UserStack,
+    called_at,
     feeds_in,
     is_own,
     model_calls,
@@ -56,7 +58,7 @@ _LIBRARY = {  # files that serve one purpose, which the user's line then has
     "torch/nn/utils/parametrize.py": "parametrizes",
     "torch/nn/utils/parametrizations.py": "parametrizes",
 }
-MOST_PLACES = 50
+MOST_PLACES, MOST_CALLS = 50, 60
 COUNTS = ("samples", "stayed", "asleep", "ns", "long_ns")
 ENOUGH, MOST_S = 60, 6.0  # looks; without so many it goes on for so long
 LONGER = 2.5  # times the usual step: it is a long one
@@ -90,6 +92,8 @@ class StackLook(NamedTuple):
     serves: str = ""  # what a library that it called, or that called it, serves
     served: str = ""  # the line
     flat: int = 0  # of the path, frames that called no module
+    at: CallSite | None = None  # the user's
+    called: CodeType | None = None  # by it, where that is Python of a library's
 
 
 class Sleeps:
@@ -165,22 +169,26 @@ def sample(
     for (place, path, *_), count in seen.items():
         paths[place.phase, path] += count
     feeds, loop_sites = feeds_in(paths), sites_of_the_loop(paths, foreign)
-    stacks, innermost, flat = Stacks(), Stacks(), Stacks()
+    stacks, flat = Stacks(), Stacks()
     # What calls backward by itself may loop over gradients; what updates, or leads to a backward, trains.
     trains = {at for phase, path in paths for at in path[phase == "backward" :] if phase in UPDATES}
     serves: Counter[tuple[str, str]] = Counter()
     counted: dict[Place, Counter[str]] = {}
     for place, counts in taken:
         counted.setdefault(place, Counter()).update(dict(zip(COUNTS, counts, strict=True)))
-    for (place, path, inner, what, served, calls_none), count in seen.items():
+    calls: Counter[tuple[str, str]] = Counter()
+    read = lru_cache(Code)
+    for (place, path, inner, what, served, calls_none, at, called), count in seen.items():
         fed = place.phase == "other" and not feeds.isdisjoint(code for code, _ in path)
         counted[place]["in_feed"] += count * fed
         counted[place]["in_between"] += count * in_library(path, inner, loop_sites, foreign)
         stacks.update(dict.fromkeys(path, count))
-        innermost.update({at: count for at in path[:1] if at[0] is inner})
         flat.update(dict.fromkeys(path[:calls_none], count))
         if what:
             serves[what, served] += count
+        if at is not None:
+            names = called_at(read(at[0]), at[1], called)
+            calls.update({(f"calls {name}", place.where): count for name in names})
     most = sorted(counted.items(), key=lambda item: -item[1]["samples"])[:MOST_PLACES]
     return {
         "samples": len(taken),
@@ -191,9 +199,12 @@ def sample(
         "workers": [] if workers is None else [list(each) for each in workers.busy.most_common(MOST_SITES)],
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
-        "code": sites_on(stacks, foreign, innermost, flat, trains)
+        "code": sites_on(stacks, foreign, flat, trains)
         + [*model_calls(paths, foreign)]
-        + [{"what": what, "where": at, "samples": count} for (what, at), count in serves.items()]
+        + [
+            {"what": what, "where": where, "samples": count}
+            for (what, where), count in [*serves.items(), *calls.most_common(MOST_CALLS)]
+        ]
         + also(len(taken), stacks),
     }
 
@@ -255,6 +266,7 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
     frame: FrameType | None = inner
     path: list[CallSite] = []
     shown: CallSite | None = None
+    called: CodeType | None = None
     phase, does, serves, flat, again = "other", "", "", 0, 0
     in_loader = in_collective = in_closure = False
     for _ in range(DEEPEST):
@@ -270,6 +282,8 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
             does = _loading(frame)
         if own and shown is None:
             shown = path[-1]
+        elif shown is None:
+            called = code
         if shown is None and not serves:
             serves = _LIBRARY.get(file.rpartition("-packages/")[2], "")
         if name == "__next__" and file.endswith("utils/data/dataloader.py"):
@@ -292,8 +306,8 @@ def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | No
     where = named(*(shown or (inner.f_code, inner.f_lasti)))
     place = Place(where, phase, in_loader, in_collective, does, shown is not None)
     if again:
-        return StackLook(place, tuple(path), inner.f_code, "recomputes", named(*path[again - 1]), flat)
-    return StackLook(place, tuple(path), inner.f_code, serves, where, flat)
+        serves, where = "recomputes", named(*path[again - 1])
+    return StackLook(place, tuple(path), inner.f_code, serves, where, flat, shown, called)
 
 
 def _loading(frame: FrameType) -> str:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import pairwise, zip_longest
-from math import prod
+from math import gcd, prod
 
 from msgspec.structs import replace
 
@@ -62,6 +62,7 @@ MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out 
 PRODUCTS, LARGE_GRAPH, NARROW = ("mm", "addmm"), 1000, 4  # nodes; times the width of what they have
 ENLARGED_BACK = [f"upsample_{kind}2d_backward" for kind in ("nearest", "bilinear", "bicubic")]
 FEW_ROWS, ITEM_BYTES = 0.5, {"float64": 8, "bfloat16": 2, "float16": 2}
+TRANSFORMS, SMALL_PRIMES = ("aten._fft_r2c", "aten._fft_c2c"), (2, 3, 5, 7, 11)
 SUMS = ("sum", "mean", "norm", "linalg_vector_norm")  # of a large tensor: else no product does the same
 
 
@@ -69,6 +70,8 @@ def ledger_edits(measured: Measurements) -> list[Advice]:
     """Those that this job asks for."""
     found = []
     for name, row in rows_beside(__file__).items():
+        if measured.on_device and not row.get("on_device", True):
+            continue
         part = PARTS[name](measured) if name in PARTS else costly_line(measured, name)
         if part is not None and part[1] >= getattr(thresholds, str(row.get("least")), 0.0):
             removed = None if "removed" not in row else float(str(row["removed"])) * part[1]
@@ -76,23 +79,44 @@ def ledger_edits(measured: Measurements) -> list[Advice]:
     return found
 
 
-def costly_line(measured: Measurements, what: str, phase: str | None = None) -> Found:
-    """The dearest line of a kind that is much of what its function takes, in one phase or in any."""
-    looks = 0 if measured.frames is None else measured.frames.samples
-    found = [(site, where_of(measured, site.where)) for site in sites(measured, what)]
+def costly_line(measured: Measurements, what: str) -> Found:
+    """The dearest line of a kind that is much of what its function takes."""
+    looks, told = 0 if measured.frames is None else measured.frames.samples, rows_beside(__file__)[what]
+    kinds = [f"calls {name}" for name in told.get("calls", ())] or [what]
+    dearest: dict[str, CodeSite] = {}
+    for site in sites(measured, *kinds):
+        dearest.setdefault(site.where, site)  # a line may call several
+    found = [(site, where_of(measured, site.where)) for site in dearest.values()]
     for site, row in found:
-        if row is None or phase not in (None, row.phase):
+        if row is None or told.get("phase") not in (None, row.phase):
             continue
         if site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
             own = sum(other.samples for other, at in found if at == row) / looks  # of the function's lines
-            return site.where, min(row.share, own) if rows_beside(__file__)[what].get("itself") else row.share
+            return site.where, min(row.share, own) if told.get("itself") else row.share
     return None
+
+
+def _transforms(measured: Measurements) -> Found:
+    """Of lengths that are not known, or that have a large prime factor."""
+    shapes = [shapes_of(one)[:1] for one in _work(measured) if one.op.startswith(TRANSFORMS)]
+    lengths = [shape[-1] for each in shapes for shape in each if shape]
+    odd = [size for size in lengths if size != prod(gcd(size, prime**32) for prime in SMALL_PRIMES)]
+    return costly_line(measured, "transforms") if odd or not lengths else None
 
 
 def _loading(measured: Measurements, *kinds: str) -> Found:
     parts = [part for kind, part in loading_parts(measured).items() if kind in kinds]
     top = max(parts, key=lambda part: part.share, default=None)
     return None if top is None or top.where is None else (top.where, top.share)
+
+
+def _items(measured: Measurements) -> Found:
+    """What makes items, where no call of a known kind takes most of it at the same place."""
+    found = _loading(measured, WORKER, LOADS, "collate")
+    calls = (name for name, row in rows_beside(__file__).items() if "calls" in row)
+    known = [line for line in (costly_line(measured, name) for name in calls) if line is not None]
+    told = found and any(at == found[0] and share >= thresholds.NAMED_AT * found[1] for at, share in known)
+    return None if told else found
 
 
 def _grows(measured: Measurements) -> Found:
@@ -380,8 +404,6 @@ def _recording(measured: Measurements, what: str) -> Found:
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     **{what: partial(_loops, back=what == LOOPS) for what in (LOOPS, "plain loops")},
     CALLED: _called_often,
-    # Not where items are made: what an array is made of there is an image or a text.
-    "makes arrays": partial(costly_line, what="makes arrays", phase="other"),
     REPEATED: _repeated,
     "spreads out": _spread_out,
     "enlarges first": _enlarged,
@@ -393,13 +415,12 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "computes again": _twice,
     "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),
-    "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
+    "items": _items,
     "grows": _grows,
     "evaluates": _evaluates,
     PLAIN: _measures,
     "own optimizer": _own_optimizer,
-    # Not a device's tensors: the line waits for kernels, as another would then.
-    "prints": lambda measured: None if measured.on_device else costly_line(measured, "prints"),
+    "transforms": _transforms,
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},

@@ -22,7 +22,7 @@ WORDS: dict[str, st.SearchStrategy[object]] = {
     "shapes": st.text(max_size=12) | st.sampled_from(["2x3 3x4", "8 2x3 3x4", "0x0 0x0"]),
     "dtype": st.sampled_from(["float32", "float64", "bfloat16", ""]),
     "does": st.sampled_from(["", "sampler", "worker start", "waits for workers", "loads", "lunch"]),
-    "what": st.sampled_from(["collects", "saves", "updates", "guards"]),
+    "what": st.sampled_from(["calls collect", "calls save", "updates", "calls isnan"]),
     "name": st.sampled_from(["anomaly", "float64", "denormals", "unused_rows", "recompiles", "lunch"]),
     "batch": st.integers(-4, 128),
 }

@@ -177,7 +177,7 @@ def collected(share: float, code: list[CodeSite]) -> Measurements:
 
 
 def test_garbage_comes_off_the_line_that_collects() -> None:
-    by_hand = [CodeSite(what="collects", where="train.py:22 guard", samples=9)]
+    by_hand = [CodeSite(what="calls collect", where="train.py:22 guard", samples=9)]
     rows = {(row.kind, row.where): row.share for row in ledger(collected(0.2, by_hand))}
     assert rows["garbage", "train.py:22 guard"] == pytest.approx(0.2)
     assert rows["operators", "train.py:40 <module>"] == pytest.approx(1 / 3, abs=1e-3)
@@ -187,7 +187,7 @@ def test_garbage_comes_off_the_line_that_collects() -> None:
 
 
 def test_garbage_that_takes_half_of_the_step_limits_it() -> None:
-    by_hand = [CodeSite(what="collects", where="train.py:22 guard", samples=9)]
+    by_hand = [CodeSite(what="calls collect", where="train.py:22 guard", samples=9)]
     verdict = judge(collected(0.93, by_hand)).verdict
     assert (verdict.limit, verdict.limit_confidence) == ("garbage", "high")
     expected = "the garbage collector takes 93 % of a step, called at train.py:22 guard"

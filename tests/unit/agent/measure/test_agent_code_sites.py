@@ -151,7 +151,7 @@ def standing_in(function: Callable[..., object], attribute: str, samples: int = 
 def found(stacks: Stacks) -> dict[str, tuple[str, object]]:
     return {
         str(site["what"]): (str(site["where"]).partition(" ")[2], site["samples"])
-        for site in sites_on(stacks, ())
+        for site in sites_on(stacks, (), stacks)
     }
 
 
@@ -188,7 +188,7 @@ def test_a_loop_that_calls_the_model_is_named_where_it_does_not_train() -> None:
 
 
 def test_a_number_read_back_in_every_step_is_named_with_its_line_and_samples() -> None:
-    sites = sites_on(standing_in(reads_back_each_step, "item"), ())
+    sites = sites_on(standing_in(reads_back_each_step, "item"), (), Counter())
     assert [site for site in sites if site["what"] == "reads back"] == [
         {"what": "reads back", "where": line(reads_back_each_step, 6), "samples": 7}
     ]
@@ -196,14 +196,15 @@ def test_a_number_read_back_in_every_step_is_named_with_its_line_and_samples() -
 
 def test_what_stands_before_the_loop_or_behind_a_condition_is_no_site() -> None:
     assert "reads back" not in found(standing_in(reads_back_now_and_then, "backward"))
-    places = [site["where"] for site in sites_on(standing_in(copies_and_waits, "to"), ())]
+    places = [site["where"] for site in sites_on(standing_in(copies_and_waits, "to"), (), Counter())]
     assert places == [line(copies_and_waits, 3)]
     assert found(standing_in(copies_meanwhile, "to")) == {}
 
 
 @pytest.mark.parametrize("function", [updates_by_hand, averages_by_hand])
 def test_a_loop_over_tensors_is_named_by_its_first_line(function: Callable[..., object]) -> None:
-    sites = sites_on(standing_in(function, "add_"), ())
+    stacks = standing_in(function, "add_")
+    sites = sites_on(stacks, (), stacks)
     assert {"what": "updates", "where": line(function, 1), "samples": 7} in sites
 
 
@@ -211,19 +212,17 @@ def test_a_loop_of_operators_is_named_where_it_calls_no_python() -> None:
     stacks = standing_in(recurs, "logsumexp")
     site = {"what": "loops", "where": line(recurs, 1), "samples": 7}
     assert sites_on(stacks, (), stacks) == [site]
-    assert sites_on(stacks, (), Counter()) == [site]  # along a tensor, also where it calls layers
-    assert sites_on(standing_in(passes_on, "forward"), (), Counter()) == []
     for function, attribute in ((passes_on, "forward"), (sums_pairs, "item")):
         calls = standing_in(function, attribute)  # a function of the script's, or a layer
         for calls_none, what in ((calls, "loops"), (Counter(), "layers")):
-            sites = sites_on(calls, (), Counter(), calls_none)
+            sites = sites_on(calls, (), calls_none)
             assert [site["what"] for site in sites if site["what"] in ("loops", "layers")] == [what]
-        trains = sites_on(calls, (), Counter(), calls, list(calls))
+        trains = sites_on(calls, (), calls, list(calls))
         assert {site["what"] for site in trains} <= {"reads back"}
     made = has_many_heads.__code__.co_consts  # a list of what needs no other item
     code = next((one for one in made if isinstance(one, CodeType)), has_many_heads.__code__)
     at = next(one.offset for one in dis.get_instructions(code) if one.argval == "forward")
-    heads = sites_on(Counter({(code, at): 7}), (), Counter(), Counter())
+    heads = sites_on(Counter({(code, at): 7}), (), Counter())
     assert [site["what"] for site in heads] == ["layers by item"]
     for function, name in ((updates_by_hand, "add_"), (has_two_losses, "step"), (copies_and_waits, "to")):
         assert "loops" not in found(standing_in(function, name))
@@ -241,4 +240,6 @@ def test_a_gate_of_synchronisation_is_seen_in_the_code_of_libraries_too() -> Non
     stacks = standing_in(skips_the_exchange, "backward")
     code, _ = next(iter(stacks))
     assert "synchronises by hand" in found(stacks)
-    assert [site["what"] for site in sites_on(stacks, (code.co_filename,))] == ["synchronises by hand"]
+    assert [site["what"] for site in sites_on(stacks, (code.co_filename,), stacks)] == [
+        "synchronises by hand"
+    ]

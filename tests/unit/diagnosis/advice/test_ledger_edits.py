@@ -30,16 +30,19 @@ ENLARGED = [
 @pytest.mark.parametrize(
     ("what", "edit", "removed", "samples", "share"),
     [
-        ("collects", "edit.gc_collect", 1.0, 55, 0.4),
-        ("saves", "edit.save_less_often", 0.9, 55, 0.4),
-        ("picks rows", "edit.rows_once", 0.9, 55, 0.4),
-        ("guards", "edit.one_check", 0.9, 55, 0.4),
+        ("calls collect", "edit.gc_collect", 1.0, 55, 0.4),
+        ("calls torch.save", "edit.save_less_often", 0.9, 55, 0.4),
+        ("calls pandas", "edit.rows_once", 0.9, 55, 0.4),
+        ("calls isnan", "edit.one_check", 0.9, 55, 0.4),
         # Only what the call takes itself.
-        ("makes tensors", "edit.stack_first", 0.75, 30, 0.2),
-        ("makes arrays", "edit.keep_array", 0.75, 30, 0.2),
+        ("calls tensor", "edit.stack_first", 0.75, 30, 0.2),
+        ("calls array", "edit.keep_array", 0.75, 30, 0.2),
+        ("calls sort", "edit.partial_sort", 0.6, 30, 0.2),
+        ("calls numpy.__getitem__", "edit.unpack_once", 0.9, 30, 0.2),
+        ("calls json", "edit.parse_once", 0.9, 30, 0.2),
         ("validates", "edit.validate_args", 0.9, 30, 0.2),
         ("prints", "edit.print_less", 0.9, 30, 0.2),
-        ("deep copies", "edit.copy_less", 0.9, 30, 0.2),
+        ("calls copy.deepcopy", "edit.copy_less", 0.9, 30, 0.2),
     ],
 )
 def test_a_known_line_has_its_edit(what: str, edit: str, removed: float, samples: int, share: float) -> None:
@@ -345,7 +348,7 @@ def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_b
 
 def test_a_line_that_is_little_of_its_function_is_not_the_cause() -> None:
     for samples, edits in ((30, 1), (9, 0)):
-        code = [CodeSite(what="makes tensors", where="train.py:70 log_metrics", samples=samples)]
+        code = [CodeSite(what="calls tensor", where="train.py:70 log_metrics", samples=samples)]
         stacks = frames(host=60, model=90, code=code)
         advice = judge(dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)).verdict.advice
         assert [one.remedy for one in advice].count("edit.stack_first") == edits
@@ -365,11 +368,11 @@ def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.less_often"]
     assert found.place == "train.py:77 log_metrics"
     assert found.expected == pytest.approx(1 / (1 - 0.9 * 0.4), rel=0.01)
-    known = [CodeSite(what="saves", where="train.py:77 log_metrics", samples=55)]
+    known = [CodeSite(what="calls torch.save", where="train.py:77 log_metrics", samples=55)]
     stacks = frames(host=60, model=90, code=known)
     advice = judge(between_phases(stacks)).verdict.advice
     assert "edit.less_often" not in {one.remedy for one in advice}
-    little = [CodeSite(what="saves", where="train.py:79 log_metrics", samples=2)]
+    little = [CodeSite(what="calls torch.save", where="train.py:79 log_metrics", samples=2)]
     assert "edit.less_often" in advised(between_phases(frames(host=60, model=90, code=little)))
 
 
@@ -400,7 +403,30 @@ def test_code_in_which_the_thread_sleeps_is_told_from_python(stayed: int, asleep
 
 def test_a_line_that_takes_little_has_no_edit() -> None:
     saves = FrameCount(where="train.py:9 save", phase="other", in_loader=False, samples=4)
-    code = [CodeSite(what="saves", where="train.py:9 save", samples=4)]
+    code = [CodeSite(what="calls torch.save", where="train.py:9 save", samples=4)]
     stacks = FrameSamples(samples=300, places=[*frames(model=296).places, saves], code=code)
     job = measured(20 * MS, stacks=stacks)
     assert not [one for one in judge(job).verdict.advice if one.remedy == "edit.save_less_often"]
+
+
+def test_a_transform_of_a_length_that_is_fast_has_no_edit() -> None:
+    code = [CodeSite(what="calls rfft", where="train.py:77 log_metrics", samples=40)]
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90, code=code))
+    assert "edit.smooth_length" in {one.remedy for one in ledger_edits(job)}
+    assert job.traced is not None
+    for length, told in ((24576, False), (24001, True)):
+        work = [an_op("aten._fft_r2c", 900.0, shapes=f"8x{length}")]
+        traced_job = dataclasses.replace(job, traced=msgspec.structs.replace(job.traced, work=work))
+        assert ("edit.smooth_length" in {one.remedy for one in ledger_edits(traced_job)}) is told
+
+
+def test_items_have_no_edit_of_their_own_where_one_call_is_most_of_them() -> None:
+    shares = {"data_wait": 0.6, "forward": 0.2, "backward": 0.1, "optimizer": 0.1}
+    loads = FrameCount(
+        where="data.py:9 __getitem__", phase="data_wait", in_loader=True, does="loads", samples=120
+    )
+    for samples, edits in ((100, {"edit.parse_once"}), (50, {"edit.parse_once", "edit.cheaper_items"})):
+        code = [CodeSite(what="calls json", where="data.py:9 __getitem__", samples=samples)]
+        stacks = FrameSamples(samples=200, places=[*frames(model=80).places, loads], code=code)
+        found = {one.remedy for one in ledger_edits(measured(20 * MS, shares, stacks=stacks))}
+        assert found & {"edit.parse_once", "edit.cheaper_items"} == edits
