@@ -9,29 +9,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
-import random
 import socket
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
 import optuna
 import psutil
-from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.exceptions import OptunaError, UpdateFinishedTrialError
-from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from autobrrr.errors import UsageError
 from autobrrr.recipe import script_of
+from autobrrr.relaunch.search.point_sampler import PointSampler, distributions, expected, point_of
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.search.study_storage import Storage
 
@@ -42,12 +37,6 @@ STARTUP_TRIALS = 5
 SPACE, LET_GO = "space", "let go"
 MOST_RETRIES = 2  # of a point whose workers die over it
 TOLD = [each.name for each in fields(Result) if each.name not in ("point", "value", "origin")]
-EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
-INTERACTION = 0.1  # of what a pair does beyond the sum
-ALIKE_LEVELS = 2.0  # neighboring levels of an ordered parameter share exp(-1 / this) of their effect
-USUAL_ERROR = 0.05  # of a result without an interval
-Z95 = 1.96
-Floats = NDArray[np.float64]
 
 
 class Search:
@@ -89,7 +78,7 @@ class Search:
         self._beat: threading.Event | None = None
         self._held: dict[Point, int] = {}  # by other workers, in these trials
         self._storage, self._stays = storage, stays
-        self._draw = random.Random(seed)
+        self._sampler = PointSampler(space, seed)
         with self._answering():
             self._study = self._begin()
             self._look()
@@ -104,7 +93,11 @@ class Search:
         with self._answering():
             self._look()
             while free := self._free():
-                self._study.sampler = self._sampler_for(free)
+                # All of a small space are tried, in their order.
+                self._sampler.free, self._sampler.results = (
+                    free[: 1 if self.exhaustive else None],
+                    self.results,
+                )
                 self._open = trial = self._study.ask(distributions(self._space))
                 # At once: a worker that dies without a beat is never missed.
                 self._beat = None if self._storage is None else self._storage.beat(trial._trial_id)
@@ -170,14 +163,6 @@ class Search:
         enough = len(self.results) + len(self._held) >= self.most
         return [] if enough else [each for each in self._points if each not in taken and self._fits(each)]
 
-    def _sampler_for(self, free: Sequence[Point]) -> BaseSampler:
-        """Proposes one of these; in full, in their order."""
-        point = free[0]
-        if not self.exhaustive:
-            point = propose(self._space, self.results, free, self._draw, self._held)
-        names = [each.name for each in self._space.parameters]
-        return PartialFixedSampler(dict(zip(names, point, strict=True)), RandomSampler())
-
     def _look(self) -> None:
         """Read what is known now: results of all workers, points that others hold."""
         if self._storage is not None:
@@ -210,6 +195,7 @@ class Search:
         study = optuna.create_study(
             storage=self._storage and self._storage.rdb,
             study_name=self.name,
+            sampler=self._sampler,
             direction="maximize",
             load_if_exists=True,
         )
@@ -260,22 +246,6 @@ def study_name(command: Sequence[str], folder: Path, space: Space, here: Sequenc
     return f"autobrrr-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}"
 
 
-def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Levels as Optuna sees them."""
-    return {
-        each.name: IntDistribution(0, len(each.levels) - 1)
-        if each.ordered and len(each.levels) > 1
-        else CategoricalDistribution(tuple(range(len(each.levels))))
-        for each in space.parameters
-    }
-
-
-def point_of(params: Mapping[str, object], space: Space) -> Point | None:
-    """The point of Optuna's parameters; None where not all are known."""
-    levels = [params.get(each.name) for each in space.parameters]
-    return tuple(level for level in levels if isinstance(level, int)) if None not in levels else None
-
-
 def result_of(trial: FrozenTrial, point: Point, origin: str = "") -> Result | None:
     """What a finished trial found; None where it found nothing, or its worker died as it wrote."""
     attrs = trial.user_attrs
@@ -286,80 +256,3 @@ def result_of(trial: FrozenTrial, point: Point, origin: str = "") -> Result | No
         return None
     told = {name: attrs[name] for name in TOLD if name in attrs}
     return Result(point=point, value=value, origin=origin, **told)
-
-
-def propose(
-    space: Space,
-    results: Sequence[Result],
-    free: Sequence[Point],
-    draw: random.Random,
-    pending: Collection[Point] = (),
-) -> Point:
-    """The most promising of the free points, by a Gaussian process.
-
-    In it effects add up and pairs interact. On the log of speed, what flags, variables and remedies do is
-    nearly a sum, so a handful of trials says much about points that share a level with them.
-    `benchmarks/relaunch/relaunch_spaces.py` compares it with Optuna's TPE on spaces that were tried in full.
-    Kernel: D. Duvenaud et al., "Additive Gaussian Processes", NIPS 2011, orders 1 and 2.
-
-    Args:
-        results: What ran out of memory counts as no better than the worst; other failures say nothing.
-        free: At least one.
-        draw: Chooses among equals.
-        pending: Points under way elsewhere: expected to bring what the model expects of them.
-    """
-    points, values, errors = _observed(space, results)
-    if pending:
-        brings, _ = _posterior(space, points, values, errors, [*pending])
-        points, values = [*points, *pending], np.concatenate([values, brings])
-        errors = np.concatenate([errors, np.full(len(pending), USUAL_ERROR)])
-    so_far, _ = _posterior(space, points, values, errors, points)
-    mean, spread = _posterior(space, points, values, errors, free)
-    lead = mean - so_far.max()
-    z = lead / spread  # the gain is E[max(0, X)] for normal X (J. Mockus, 1978)
-    below = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in z])
-    gain = lead * below + spread * np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    return free[draw.choice(np.flatnonzero(gain >= gain.max() - 1e-9).tolist())]
-
-
-def expected(space: Space, results: Sequence[Result]) -> dict[Point, float]:
-    """What each point that has a value is expected to bring, by all that is known: less of it is luck."""
-    points, values, errors = _observed(space, results)
-    mean, _ = _posterior(space, points, values, errors, points)
-    return dict(zip(points, mean.tolist(), strict=True))
-
-
-def _observed(space: Space, results: Sequence[Result]) -> tuple[list[Point], Floats, Floats]:
-    """Points, values and standard errors; the command as given is 0 by definition."""
-    points, values, errors = [space.base], [0.0], [0.0]
-    worst = min([0.0, *(each.value for each in results if each.value is not None)])
-    for each in results:
-        value = worst if each.kind == "oom" else each.value
-        if value is not None:
-            points.append(each.point)
-            values.append(value)
-            errors.append(USUAL_ERROR if each.low is None else max(1e-3, (value - each.low) / Z95))
-    return points, np.array(values), np.array(errors)
-
-
-def _posterior(
-    space: Space, seen: Sequence[Point], values: Floats, errors: Floats, at: Sequence[Point]
-) -> tuple[Floats, Floats]:
-    """Mean and standard deviation at points, shapes [len(at)]."""
-    across = _kernel(space, at, seen)
-    known = _kernel(space, seen, seen) + np.diag(errors**2 + 1e-9)
-    solved = np.linalg.solve(known, across.T)
-    parameters = len(space.parameters)
-    prior = parameters * EFFECT**2 + parameters * (parameters - 1) / 2 * INTERACTION**2
-    variance = prior - np.einsum("ij,ji->i", across, solved)
-    return values @ solved, np.sqrt(np.maximum(variance, 1e-12))
-
-
-def _kernel(space: Space, one: Sequence[Point], other: Sequence[Point]) -> Floats:
-    """Covariances, shape [len(one), len(other)]."""
-    apart = np.abs(np.array(one)[:, None, :] - np.array(other)[None, :, :])
-    ordered = np.array([each.ordered for each in space.parameters])
-    alike = np.where(ordered, np.exp(-apart / ALIKE_LEVELS), apart == 0)
-    total = alike.sum(axis=2)
-    pairs = (total**2 - (alike**2).sum(axis=2)) / 2
-    return np.asarray(EFFECT**2 * total + INTERACTION**2 * pairs, dtype=np.float64)
