@@ -60,6 +60,7 @@ LEAST_RUN = 0.2  # of a step, for what is counted of it to say something
 LEAST_DISPATCH_NS = 3_000.0  # of an operator where none was timed
 MANY_TIMES, SPREAD_OUT = 8, ("sub", "add", "mul", "div")  # as many numbers out as the larger input holds
 PRODUCTS, LARGE_GRAPH, NARROW = ("mm", "addmm"), 1000, 4  # nodes; times the width of what they have
+PICKED_TIMES = 3  # each row
 ENLARGED_BACK = [f"upsample_{kind}2d_backward" for kind in ("nearest", "bilinear", "bicubic")]
 FEW_ROWS, ITEM_BYTES = 0.5, {"float64": 8, "bfloat16": 2, "float16": 2}
 TRANSFORMS, SMALL_PRIMES = ("aten._fft_r2c", "aten._fft_c2c"), (2, 3, 5, 7, 11)
@@ -260,6 +261,8 @@ def _enlarged(measured: Measurements) -> Found:
     sides = [(one, op_stem(one), shapes_of(one) or [()]) for one in _work(measured)]
     back = {shapes[0]: stem for _, stem, shapes in sides if stem in ENLARGED_BACK}
     convolved = [(one, pairwise(shapes)) for one, stem, shapes in sides if stem.startswith("convolution")]
+    wide = {shapes[0] for _, stem, shapes in sides if stem == "convolution" and shapes[1][2:] != (1, 1)}
+    back = {x: stem for x, stem in back.items() if x not in wide}  # else another tensor may have its shape
     pairs = [(one, x, weight) for one, each in convolved for x, weight in each if x in back]
     narrow = {x: one for one, x, by in pairs if by[2:] == (1, 1) and NARROW * by[0] <= by[1]}
     enlarge = {(back[x].removesuffix(end), x[:2]) for x in narrow for end in ("", "_backward")}
@@ -289,6 +292,24 @@ def _drops_rows(measured: Measurements) -> Found:
         if (left := [rest[key] for key in _sides(one, shapes) if key in rest])
     ]
     return _worked(measured, found, MUCH_OF_IT)
+
+
+def _picks_first(measured: Measurements) -> Found:
+    """Products of rows that were picked several times each: what once for each row would save."""
+    work = [(one, shapes_of(one) or [()]) for one in _work(measured)]
+    once = {
+        (prod(index[0]) * first[-1], first[-1]): first[0] / prod(index[0])
+        for one, (first, *index) in work
+        if op_stem(one) in ("index", "index_select") and len(first) == 2 and index
+        if prod(index[0]) >= PICKED_TIMES * first[0]
+    }
+    found = [
+        replace(one, kernel_ns=one.kernel_ns * (1 - max(again)))
+        for one, shapes in work
+        if op_stem(one) in PRODUCTS
+        if (again := [once[key] for key in _sides(one, shapes) if key in once])
+    ]
+    return _worked(measured, found)
 
 
 def _sides(one: OpWork, shapes: list[tuple[int, ...]]) -> list[tuple[int, int]]:
@@ -408,6 +429,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "spreads out": _spread_out,
     "enlarges first": _enlarged,
     "drops rows": _drops_rows,
+    "picks first": _picks_first,
     "dense graph": _dense_graph,
     "one-hot": _one_hot,
     "one sample": _one_sample,

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from autobrrr.diagnosis.measurements import Measurements, phase_figures
+from autobrrr.readable import spoken
 from autobrrr.records import FrameSamples, GpuSample, HostSample, SettingFact, ShadowProbe, TracedSteps
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 from support.judged import diagnosis
@@ -27,7 +28,7 @@ WORDS: dict[str, st.SearchStrategy[object]] = {
     "batch": st.integers(-4, 128),
 }
 PLAIN: dict[object, st.SearchStrategy[object]] = {
-    int: NUMBER, float: REAL, str: st.text(max_size=8), bool: st.booleans(), NoneType: st.none(),
+    int: NUMBER, float: REAL, str: st.text(max_size=8).map(spoken), bool: st.booleans(), NoneType: st.none(),
 }  # fmt: skip
 
 
