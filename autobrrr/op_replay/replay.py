@@ -11,6 +11,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from math import prod
 from statistics import median
 from time import perf_counter_ns
@@ -102,15 +103,15 @@ def _work(
     timed: Sequence[Any],
     found: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Times are those of timed steps that ran the same operators, else the mean of such an operator."""
+    """Times are those of timed steps that ran the same operators, else those of the like in one, in order."""
     same = [step.calls for step in steps]
     if not same:
         seen: dict[str, list[tuple[float, str]]] = {}
-        for _, times, _ in timed:
-            for name, _, own_ns, phase, *_ in times:
-                seen.setdefault(name, []).append((own_ns, phase))
-        mean = {name: (sum(ns for ns, _ in all_) / len(all_), all_[0][1]) for name, all_ in seen.items()}
-        same = [[("", 0, *mean.get(call.name.partition(".")[0], (0, "other"))) for call in program.calls]]
+        for name, _, own_ns, phase, *_ in timed[-1][1] if timed else ():
+            seen.setdefault(name, []).append((own_ns, phase))
+        like = {name: chain(each, repeat(each[-1])) for name, each in seen.items()}
+        names = [call.name.partition(".")[0] for call in program.calls]
+        same = [[("", 0, *next(like.get(name, repeat((0, "other"))))) for name in names]]
     times = [
         (sum(one[2] for one in column) / len(same), str(column[0][3])) for column in zip(*same, strict=True)
     ]

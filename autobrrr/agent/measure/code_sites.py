@@ -262,8 +262,11 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, int]]:
                 # Where the loop also runs the model, each loss has a graph of its own.
                 yield "repeats backward", named(read.code, at), 1 if _line(read.code, at) == line else -4
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
+        ops = {one.argrepr or one.opname for one in read.instructions if _line(read.code, one.offset) == line}
         if {"backward", "step"} & names:
             pass  # it trains
+        elif any("==" in op for op in ops) and not ops.isdisjoint(("&", "BINARY_AND")):
+            yield "masks", named(read.code, offset), True
         elif len(names & IN_PLACE) >= (1 if one_is_enough else 2) and names.isdisjoint(READS_BACK):
             yield "updates", named(read.code, loop.first), True
         elif names.isdisjoint(NO_LOOPS):

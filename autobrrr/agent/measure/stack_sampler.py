@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import pairwise
 from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple
 
@@ -186,6 +187,9 @@ def sample(
         flat.update(dict.fromkeys(path[:calls_none], count))
         if what:
             serves[what, served] += count
+        own = [each for each in path if is_own(each[0], foreign)]
+        made = [outer for inner, outer in pairwise(own) if inner[0].co_name == "__init__"]
+        serves.update({("makes anew", named(*each)): count for each in made[-1:]})
         if at is not None:
             names = called_at(read(at[0]), at[1], called)
             calls.update({(f"calls {name}", place.where): count for name in names})

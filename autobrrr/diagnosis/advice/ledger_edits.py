@@ -46,7 +46,7 @@ Found = tuple[str, float] | None  # the user's line, its share of the step with 
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
 KEPT, UNUSED, PLAIN = "kept graphs", "unused graphs", "without gradients"
 CALLED, BY_ROW, TWINS = "calls the model", "calls by row", "twins"
-AGAIN = "recomputes"
+AGAIN, ANEW = "recomputes", "makes anew"
 DROPS = ("goes too far", "drops gradients")
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
@@ -112,11 +112,13 @@ def _loading(measured: Measurements, *kinds: str) -> Found:
 
 
 def _items(measured: Measurements) -> Found:
-    """What makes items, where no call of a known kind takes most of it at the same place."""
+    """What makes items, where no call of a known kind takes most of it, nor what could be made once."""
     found = _loading(measured, WORKER, LOADS, "collate")
     calls = (name for name, row in rows_beside(__file__).items() if "calls" in row)
     known = [line for line in (costly_line(measured, name) for name in calls) if line is not None]
     told = found and any(at == found[0] and share >= thresholds.NAMED_AT * found[1] for at, share in known)
+    _, anew = _recording(measured, ANEW) or ("", 0.0)
+    told = told or (found and anew >= thresholds.NAMED_AT * found[1])
     return None if told else found
 
 
@@ -446,5 +448,5 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     **{does: partial(_unknown, does=does) for does in (OPERATORS, PYTHON, SLEEPS)},
     KEPT: lambda measured: _recording(measured, KEPT),
     **{what: partial(_dispatched, what=what) for what in (TWINS, "accumulates")},
-    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS, AGAIN, BY_ROW)},
+    **{what: partial(_recording, what=what) for what in (UNUSED, *DROPS, AGAIN, BY_ROW, ANEW)},
 }

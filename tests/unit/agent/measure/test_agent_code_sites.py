@@ -4,6 +4,7 @@ import dis
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FunctionType
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -169,6 +170,16 @@ def test_a_loop_that_goes_back_through_one_graph_is_named_where_it_does_not_trai
     assert "repeats backward" not in found(standing_in(trains_two, "backward", at=0))
     both = standing_in(accumulates, "loss", 4) + standing_in(accumulates, "backward", 8)
     assert found(both)["repeats backward"] == ("accumulates", 0)
+
+
+def counts_pairs(target: Any, guess: Any, counts: Any, many: int) -> None:
+    for one in range(many):
+        for other in range(many):
+            counts[one, other] += ((target == one) & (guess == other)).sum()
+
+
+def test_classes_that_are_counted_one_pair_after_the_other_are_named() -> None:
+    assert found(standing_in(counts_pairs, "sum"))["masks"] == ("counts_pairs", 7)
 
 
 def test_an_iterator_for_one_batch_is_named() -> None:

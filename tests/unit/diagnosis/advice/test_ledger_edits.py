@@ -40,6 +40,7 @@ ENLARGED = [
         ("calls sort", "edit.partial_sort", 0.6, 30, 0.2),
         ("calls numpy.__getitem__", "edit.unpack_once", 0.9, 30, 0.2),
         ("calls json", "edit.parse_once", 0.9, 30, 0.2),
+        ("calls randint", "edit.draw_at_once", 0.9, 30, 0.2),
         ("validates", "edit.validate_args", 0.9, 30, 0.2),
         ("prints", "edit.print_less", 0.9, 30, 0.2),
         ("calls copy.deepcopy", "edit.copy_less", 0.9, 30, 0.2),
