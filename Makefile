@@ -45,9 +45,12 @@ pages: setup
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/pictures.py
 
-docs: pages
-	$(PIP) -q -e '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+# The site needs nothing of the program.
+DOCS_VENV := .venv-docs
+docs:
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install -q -c constraints.txt "$$(sed -n 's/^docs = \["\(.*\)"\]/\1/p' pyproject.toml)"
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict --quiet
 
 # What reads the code and what runs it, beside each other.
 check: setup
@@ -135,4 +138,4 @@ $(CUDA_STAMP): constraints.txt tests/emulated/requirements.txt
 	@touch $(CUDA_STAMP)
 
 clean:
-	rm -rf $(VENV) $(CUDA_VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(CUDA_VENV) $(DOCS_VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache
