@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
             _command("tune", str(job.pid), "--for", args.tune_for, "--recipe", str(recipe))
             if recipe.exists():  # else the session ended with its tuning
                 _command("detach", str(job.pid))
-            page = paths.state_dir() / "demo.html"
-            _command("-q", "report", str(job.pid), "--html", str(page))
+        page = paths.state_dir() / "demo.html"  # of a session that is over: no command on it is one to type
+        _command("-q", "report", str(job.pid), "--html", str(page))
         if recipe.exists():
             _say(f"\n$ cat {recipe.name}\n{recipe.read_text().rstrip()}")
             step_ns = float(STEP.findall(recipe.read_text())[0])

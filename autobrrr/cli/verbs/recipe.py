@@ -29,7 +29,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     checked = actions.add_parser("validate", help="check that recipes are valid and fit this machine")
     checked.add_argument("recipes", nargs="+", metavar="FILE")
     compared = actions.add_parser("diff", help="show what two recipes do differently")
-    compared.add_argument("recipes", nargs=2, metavar="FILE")
+    compared.add_argument("recipes", nargs=2, metavar=("BEFORE", "AFTER"))
     actions.add_parser("schema", help="print the JSON Schema of recipes, for editors")
     new = actions.add_parser("new", help="print or write an empty recipe with every remedy in comments")
     new.add_argument("to", type=Path, nargs="?", metavar="FILE")

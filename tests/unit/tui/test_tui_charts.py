@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.records import StepStats
+from autobrrr.records import NoClaim, StepStats
 from autobrrr.report import text_bars
 from autobrrr.report.page_model import LogScale
 from autobrrr.report.text_rows import Row, plain
@@ -103,6 +103,9 @@ def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more(
 def test_nothing_is_called_on_once_the_session_is_over() -> None:
     kept = tui.kept()
     assert "on: optimizer.fused" in text_of(glance_pane.gain(kept, 60).rows)
-    shown = text_of(glance_pane.gain(left_on(kept), 60).rows)
-    assert "nothing is on now" in shown
-    assert "on: " not in shown
+    crowded = msgspec.structs.replace(tui.tuned(), interval=None, no_claim=NoClaim.CROWDED)
+    for view, said in ((kept, "proven: "), (replace(kept, tuned=crowded), "nothing is claimed")):
+        shown = text_of(glance_pane.gain(left_on(view), 60).rows)
+        assert "nothing is on now" in shown
+        assert said in shown
+        assert "on: " not in shown

@@ -54,6 +54,7 @@ ROOMY = 16  # rows from which on the next step may take two
 TIGHT = 14  # rows below which the verdict's second sentence is left to mode 2
 LEAST_CHART = 8  # rows of its box
 BADGES = 52  # cells from which on advice says its class and when it takes effect
+UNCLAIMED = "nothing is claimed: faster beside other programs"
 WITH_IT, WITH_ALL = "with it against without it", "all kept together against none"
 DECIDES = {"screen.tune": "autobrrr tune", "screen.probe": "autobrrr diagnose"}  # by a key
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
@@ -264,13 +265,13 @@ def gain(view: View, room: int) -> GainPart:
         note = f"{WITH_ALL}, {SURE}" if measured else ""
         if set(tuned.kept) <= set(found.active):
             if tuned.no_claim is NoClaim.CROWDED:
-                claims = piece("faster beside other programs; nothing is claimed", "warn")
-                return GainPart([row(claims), _what_is_on(view, found, room)])
+                return GainPart([row(piece(UNCLAIMED, "warn")), _what_is_on(view, found, room)])
             if measured:
                 rows = _proven(tuned, found, _what_is_on(view, found, room))
                 return GainPart(rows, note=note, proven=factor_words(tuned.speedup))
-        elif measured and not found.active:
-            was = f"proven: {gain_words(tuned.speedup, tuned.interval)} with {', '.join(tuned.kept)}"
+        elif not found.active and (measured or tuned.no_claim is NoClaim.CROWDED):
+            was = f"proven: {gain_words(tuned.speedup, tuned.interval)}" if measured else UNCLAIMED
+            was += f" with {', '.join(tuned.kept)}"
             return GainPart([*said(was, room, most=1), row(piece("nothing is on now", "muted"))], note=note)
     if found.active:
         alone = row(piece("not measured against the job without it; t does", "muted"))

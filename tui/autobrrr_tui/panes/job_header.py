@@ -37,7 +37,7 @@ def job_line(view: View, width: int) -> Row:
         words["torch"] = f"torch {facts.torch.partition('+')[0]}" if facts.torch else "torch ?"
     words["attached"] = f"attached {clock(found.t_ns)}"
     words["cost"] = f"own cost {cost.words}" if cost.words else ""
-    short = "" if cost.session_share is None else f"cost {share(cost.session_share)}"
+    short = "" if cost.share is None else f"cost {share(cost.share)} + {duration(cost.one_off_ns or 0)}"
     read_only = "  READ-ONLY" if view.readonly else ""
     shorter: dict[str, str]
     for shorter in ({}, {"cost": short}, {"torch": ""}, {"device": ""}):
