@@ -128,7 +128,7 @@ def _tune(args: argparse.Namespace) -> int:
             )
         except KeyboardInterrupt:
             NARRATOR.clear()
-            narrate("stopping; the current trial is reverted, remedies kept before it stay applied")
+            narrate("stopping: the current trial is reverted; what was kept before it stays applied")
             narrate(f"autobrrr detach {pid} reverts them; no recipe is written")
             raise
         advised = [] if only else _advice(client)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase
+from autobrrr.diagnosis.models.sampled_frames import is_loading, standing_at_least
 from autobrrr.diagnosis.models.shares import StepParts
 from autobrrr.diagnosis.models.traced_kernels import is_compute
 from autobrrr.diagnosis.robust_stats import positive
@@ -79,4 +80,15 @@ def compiled_gain(measured: Measurements, parts: StepParts) -> CompiledGain | No
     explained = DISPATCH_MOST * operators * op_cost_ns / parts.step_ns if operators else 1.0
     waits = sum(exposed_by_phase(measured).get(phase, 0.0) for phase in PHASES)  # for other ranks
     dispatch = min(explained, max(0.0, sum(each for each in idle if each is not None) - waits))
-    return CompiledGain(dispatch=max(0.0, dispatch - left), traffic=(1 - FUSED_LEFT) * fused)
+    model = _of_model(measured, parts)
+    return CompiledGain(dispatch=model * max(0.0, dispatch - left), traffic=model * (1 - FUSED_LEFT) * fused)
+
+
+def _of_model(measured: Measurements, parts: StepParts) -> float:
+    """The model's part of forward: to the clock, what comes before backward, as a loss, is forward too."""
+    around = standing_at_least(measured, lambda at: at.samples * (at.phase == "other" and not is_loading(at)))
+    inside = standing_at_least(measured, lambda at: at.samples * (at.phase == "forward"))
+    if around is None or inside is None:
+        return 1.0
+    outside = max(0.0, around - parts.phase.get("other", 0.0))
+    return max(0.0, inside) / max(0.01, inside + outside) if outside else 1.0

@@ -33,7 +33,7 @@ from autobrrr.diagnosis.ledger import (
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.roofs import op_stem, shapes_of
-from autobrrr.diagnosis.models.sampled_frames import placed, sites
+from autobrrr.diagnosis.models.sampled_frames import is_loading, placed, sites, standing
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts, step_shares
 from autobrrr.diagnosis.models.trends import evaluation_share, work_grows
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
@@ -194,9 +194,10 @@ def _loops(measured: Measurements, back: bool | None = None) -> Found:
 def _loop(measured: Measurements, site: CodeSite) -> tuple[str, float, bool] | None:
     """Whether there are many, and those that the rest of the phase can't hold explain enough of it."""
     traced, parts, row = measured.traced, step_parts(measured), row_of_loop(measured, site.where)
-    share = site.samples / max(1, 0 if measured.frames is None else measured.frames.samples)
-    if traced is None or parts is None or site.samples < FEWEST_SAMPLES:
+    frames = measured.frames
+    if traced is None or parts is None or frames is None or site.samples < FEWEST_SAMPLES:
         return None
+    share = site.samples / max(1, frames.samples)
     phase = "forward" if row is None else row.phase
     known = share <= parts.phase.get(phase, 0.0) if row is None else share >= MUCH_OF_IT * row.share
     if not known or phase not in (*MODEL_PHASES, "other"):
@@ -221,9 +222,11 @@ def _loop(measured: Measurements, site: CodeSite) -> tuple[str, float, bool] | N
     if operators < MANY_OPERATORS or dispatch - rest < thresholds.EXCLUDED_AT * share:
         return None
     goes_back = "forward" in phases and NO_GRADIENT * by_phase.get("backward", operators) >= operators
-    forward = sum(parts.phase.get(name, 0.0) for name in phases) if goes_back else 0.0
-    back = min(1.0, share / forward) * parts.phase.get("backward", 0.0) if forward else 0.0
-    return site.where, min(1.0, share + back), goes_back or phase == "backward"
+    # Looks tell the loop from the model, clocks how long both take: looks into backward may be more likely.
+    looks = standing(frames, lambda at: at.samples * (at.phase in phases and not is_loading(at)))
+    part = min(1.0, share / looks) if looks and goes_back else 0.0
+    both = sum(parts.phase.get(name, 0.0) for name in (*phases, "backward"))
+    return site.where, min(1.0, max(share, part * both)), goes_back or phase == "backward"
 
 
 def _called_often(measured: Measurements) -> Found:

@@ -346,14 +346,26 @@ def test_short_floats_are_told_where_the_cpu_has_no_instructions_for_them() -> N
 
 def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_bring() -> None:
     work = [an_op("aten.add.Tensor", 600.0, 400, phase=phase) for phase in ("forward", "backward")]
-    trace = traced(kernels=0.2, operations=780, work=work)
-    for share, first in ((60, "edit.foreach_update"), (9, "compile.default")):
+    for share, first in ((30, "edit.foreach_update"), (9, "compile.default")):
+        other = share / 150
+        shares = {"data_wait": 0.0, "forward": 0.42 - other / 2, "backward": 0.43 - other / 2}
+        shares |= {"optimizer": 0.15, "other": other}
+        trace = traced(shares=shares, kernels=0.2, operations=780, work=work)
         code = [CodeSite(what="updates", where="train.py:77 log_metrics", samples=share)]
         stacks = frames(host=share, model=150 - share, code=code)
-        advice = judge(measured(trace=trace, fixed=0.95, stacks=stacks)).verdict.advice
+        job = measured(shares=shares, trace=trace, fixed=0.95, stacks=stacks)
+        advice = judge(job).verdict.advice
         gains = {one.remedy: one.expected or 1.0 for one in advice}
         assert gains["compile.default"] > gains["edit.foreach_update"]
         assert next(name for name in gains if name in ("edit.foreach_update", "compile.default")) == first
+
+
+def test_compiling_the_model_saves_nothing_of_a_loss() -> None:
+    work = [an_op("aten.add.Tensor", 600.0, 400, phase=phase) for phase in ("forward", "backward")]
+    trace = traced(kernels=0.2, operations=780, work=work)
+    for outside, told in ((0, True), (140, False)):
+        job = measured(trace=trace, fixed=0.95, stacks=frames(host=outside, model=150 - outside))
+        assert ("compile.default" in {one.remedy for one in judge(job).verdict.advice}) is told
 
 
 def test_a_line_that_is_little_of_its_function_is_not_the_cause() -> None:
