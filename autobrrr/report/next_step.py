@@ -110,7 +110,7 @@ def after_tuning(tuning: Tuning, pid: int | None, command: Sequence[str], best: 
         return f"autobrrr attach {pid}   (e writes what is on as a recipe; autobrrr detach {pid} reverts it)"
     if tuning.kept:
         only = f"--only {','.join(tuning.kept)}"
-        return f"autobrrr tune {pid} {only} --recipe fast.toml   (confirms what is on)"
+        return f"autobrrr tune {pid} {only} --recipe fast.toml   (confirms what is on, on a quiet machine)"
     if best is not None:
         return at_next_start(best, command)
     if tuning.enough_s is not None:

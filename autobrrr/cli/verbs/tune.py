@@ -113,7 +113,7 @@ def _tune(args: argparse.Namespace) -> int:
         spent_s = time.monotonic() - began_s
         left_s = max(LEAST_S, for_s - spent_s)
         if args.for_s is not None:
-            narrate(f"{left_s:.0f} s left; confirming may take {left_s / 4:.0f} s more")
+            narrate(f"{left_s:.0f} s for trials; confirming may take {left_s / 4:.0f} s more")
         try:
             asked = TuneRequest(
                 for_s=left_s,
@@ -129,7 +129,7 @@ def _tune(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             NARRATOR.clear()
             narrate("stopping: the current trial is reverted; what was kept before it stays applied")
-            narrate(f"autobrrr detach {pid} reverts them; no recipe is written")
+            narrate(f"autobrrr detach {pid} reverts it; no recipe is written")
             raise
         advised = [] if only else _advice(client)
         for each in () if tuning.kept else clients.values():
@@ -279,7 +279,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         stable.space = space
         search = _search(args, command, space, shared)
         count = len(space.points())
-        narrate(f"{count} points besides the unmodified command, at most {search.most} trials")
+        narrate(f"besides the unmodified command, points: {count}, trials: {search.most} at most")
         if args.for_s is not None:
             narrate("a trial that has begun is brought to its end, so --for may be passed by one trial")
         course = Study(

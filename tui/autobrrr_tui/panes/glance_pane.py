@@ -515,4 +515,4 @@ def _safety(view: View) -> tuple[str, str]:
     if found.active:
         undo = "; u undoes one, d all" if view.acting else ""
         return f"{kept or 'what is on can be reverted'}{undo}", tone
-    return "read-only: nothing changes" if view.readonly else "no remedy is on: the script's results", tone
+    return "read-only: nothing changes" if view.readonly else "nothing changed: the script's results", tone
