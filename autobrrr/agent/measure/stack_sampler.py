@@ -93,8 +93,8 @@ class StackLook(NamedTuple):
     serves: str = ""  # what a library that it called, or that called it, serves
     served: str = ""  # the line
     flat: int = 0  # of the path, frames that called no module
-    at: CallSite | None = None  # the user's
-    called: CodeType | None = None  # by it, where that is Python of a library's
+    at: CallSite | None = None  # the user's line
+    called: CodeType | None = None  # the library function that this line called; None for C code
 
 
 class Sleeps:
@@ -193,6 +193,7 @@ def sample(
         if at is not None:
             names = called_at(read(at[0]), at[1], called)
             calls.update({(f"calls {name}", place.where): count for name in names})
+    serves.update(dict(calls.most_common(MOST_CALLS)))
     most = sorted(counted.items(), key=lambda item: -item[1]["samples"])[:MOST_PLACES]
     return {
         "samples": len(taken),
@@ -205,10 +206,7 @@ def sample(
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign, flat, trains)
         + [*model_calls(paths, foreign)]
-        + [
-            {"what": what, "where": where, "samples": count}
-            for (what, where), count in [*serves.items(), *calls.most_common(MOST_CALLS)]
-        ]
+        + [{"what": what, "where": at, "samples": count} for (what, at), count in serves.items()]
         + also(len(taken), stacks),
     }
 

@@ -29,7 +29,6 @@ COSTS = ("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad", "ed
 WORTH_SAYING = 1.03
 WORKERS_OFF = 1.26  # at most, of predictions on ten jobs
 LOADED = {"edit.cheaper_items": "loader.workers"}  # both gains are estimates
-FAULTS = "host.malloc"
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 
 
@@ -65,7 +64,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     as_sure = LOADED.get(sure.get(most, ""))
     less = {id(one) for one in rest if one.interval and one.interval[0] < own and one.remedy != as_sure}
     # Page faults are of large tensors: what does without them may save as much.
-    less |= {id(one) for one in rest if one.remedy == FAULTS and own**2 >= (one.expected or 1.0)}
+    less |= {id(one) for one in rest if one.remedy == "host.malloc" and own**2 >= (one.expected or 1.0)}
     rest.sort(
         key=lambda one: (-min(one.expected or 1.0, own if id(one) in less else HIGHEST), id(one) in less)
     )

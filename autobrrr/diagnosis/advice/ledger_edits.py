@@ -113,13 +113,11 @@ def _loading(measured: Measurements, *kinds: str) -> Found:
 
 def _items(measured: Measurements) -> Found:
     """What makes items, where no call of a known kind takes most of it, nor what could be made once."""
-    found = _loading(measured, WORKER, LOADS, "collate")
-    calls = (name for name, row in rows_beside(__file__).items() if "calls" in row)
-    known = [line for line in (costly_line(measured, name) for name in calls) if line is not None]
-    told = found and any(at == found[0] and share >= thresholds.NAMED_AT * found[1] for at, share in known)
-    _, anew = _recording(measured, ANEW) or ("", 0.0)
-    told = told or (found and anew >= thresholds.NAMED_AT * found[1])
-    return None if told else found
+    place, share = found = _loading(measured, WORKER, LOADS, "collate") or ("", 0.0)
+    known = (costly_line(measured, name) for name, row in rows_beside(__file__).items() if "calls" in row)
+    told = [line[1] for line in known if line is not None and line[0] == place]
+    told += [line[1] for line in [_recording(measured, ANEW)] if line is not None]
+    return found if place and max(told, default=0.0) < thresholds.NAMED_AT * share else None
 
 
 def _grows(measured: Measurements) -> Found:
@@ -266,7 +264,7 @@ def _enlarged(measured: Measurements) -> Found:
     sides = [(one, op_stem(one), shapes_of(one) or [()]) for one in _work(measured)]
     back = {shapes[0]: stem for _, stem, shapes in sides if stem in ENLARGED_BACK}
     convolved = [(one, pairwise(shapes)) for one, stem, shapes in sides if stem.startswith("convolution")]
-    wide = {shapes[0] for _, stem, shapes in sides if stem == "convolution" and shapes[1][2:] != (1, 1)}
+    wide = {x for _, stem, (x, *by) in sides if stem == "convolution" and by and by[0][2:] != (1, 1)}
     back = {x: stem for x, stem in back.items() if x not in wide}  # else another tensor may have its shape
     pairs = [(one, x, weight) for one, each in convolved for x, weight in each if x in back]
     narrow = {x: one for one, x, by in pairs if by[2:] == (1, 1) and NARROW * by[0] <= by[1]}
@@ -306,7 +304,7 @@ def _picks_first(measured: Measurements) -> Found:
         (prod(index[0]) * first[-1], first[-1]): first[0] / prod(index[0])
         for one, (first, *index) in work
         if op_stem(one) in ("index", "index_select") and len(first) == 2 and index
-        if prod(index[0]) >= PICKED_TIMES * first[0]
+        if prod(index[0]) > PICKED_TIMES * first[0]
     }
     found = [
         replace(one, kernel_ns=one.kernel_ns * (1 - max(again)))
