@@ -15,7 +15,7 @@ from types import ModuleType
 from .live_torch.compiled_code import CompiledCheck
 from .live_torch.torch_types import Device
 from .phases.sampled_step import cuda_in_use
-from .wire.plain_number import whole_number
+from .wire.kernel_texts import whole_number
 
 
 def job_facts(

@@ -16,7 +16,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice import job_settings, ledger_edits
 from autobrrr.diagnosis.advice.script_edits import EDITS
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.diagnosis.signals import host_slack, uneven_steps
+from autobrrr.diagnosis.signals import device, steps
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
@@ -35,7 +35,7 @@ SOURCES = {  # of the kinds whose rows say no more than what a word means
     "term": "documentation and messages",
 }
 KINDS = ("signal", "regime", "limit", "figure", "remedy", *SOURCES)
-CONSTANTS = {each.__name__.split(".")[-1]: each for each in (replay, thresholds, host_slack, uneven_steps)}
+CONSTANTS = {each.__name__.split(".")[-1]: each for each in (replay, thresholds, device, steps)}
 
 
 class _Filled(string.Formatter):

@@ -24,7 +24,7 @@ from autobrrr.diagnosis.models.shares import MODEL_PHASES, PHASES, garbage_share
 from autobrrr.diagnosis.models.trends import trends, work_grows
 from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.robust_stats import positive
-from autobrrr.diagnosis.signals.busy_machine import busy_machine
+from autobrrr.diagnosis.signals.machine import busy_machine
 from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Trend, Where
 
 STACKS, WORKERS, CLOCK, COLLECTOR = "stacks", "workers' stacks", "phase clock", "collector's clock"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.records import Evidence, Regime
+
+STEP: Final = "share of step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import pytest
 
 from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.agent.measure.host_holds import HOLDS
-from autobrrr.diagnosis.signals.host_slack import Awaited, awaited, idle_by_place
+from autobrrr.diagnosis.signals.device import Awaited, awaited, idle_by_place
 from autobrrr.records import HostSlack
 from support.agent.agent import AgentJob
 

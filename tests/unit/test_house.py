@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((*ROOT.glob("autobrrr/**/*.py"), *ROOT.glob("tui/**/*.py")))
 BESIDE = sorted((*ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("tests/**/*.py")))
 TABLES = {
-    "autobrrr/diagnosis/signals": "one file a signal",
     "autobrrr/cli/verbs": "one file a verb",
     "benchmarks/planted/jobs": "one script a family of planted jobs, named in the tables of cases",
     "tests/support/jobs": "one script a job, started by its name beside the two modules that it imports",

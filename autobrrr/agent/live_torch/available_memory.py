@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from ..wire.plain_number import whole_number
+from ..wire.kernel_texts import whole_number
 
 _UNLIMITED = 1 << 60  # the first version of control groups writes no limit as a large number
 

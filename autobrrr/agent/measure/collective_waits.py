@@ -27,7 +27,7 @@ from ..loop.task_runner import Boundary
 from ..loop.train_loop import Emit, TrainLoop
 from ..phases.phase_clock import NAMES, PhaseClock
 from ..wire import ring_layout
-from .cpu_contention import run_delay_ns
+from ..wire.kernel_texts import run_delay_ns
 
 # How the methods of process groups begin that communicate: old names and new ones.
 CALLS = (

@@ -27,7 +27,7 @@ from ..loop.task_runner import Boundary, abstained
 from ..loop.train_loop import Emit, TrainLoop
 from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
-from ..wire.plain_number import whole_number
+from ..wire.kernel_texts import whole_number
 from .cpu_profiler import StepWatch
 
 MOST_BYTES = 256 << 20

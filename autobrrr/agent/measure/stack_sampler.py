@@ -23,6 +23,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple
 
 from ..phases.loader_watch import LoaderWatch
+from ..wire.kernel_texts import scheduled_ns
 from .code_sites import (
     GATES,
     MOST_SITES,
@@ -40,7 +41,6 @@ from .code_sites import (
     sites_of_the_loop,
     sites_on,
 )
-from .cpu_contention import scheduled_ns
 from .worker_stacks import WorkerLooks
 
 DEEPEST = 200

@@ -24,7 +24,7 @@ from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import PAUSE_NS, Boundary, abstained
 from ..loop.train_loop import Emit, TrainLoop
 from ..wire import ring_layout
-from .cpu_contention import run_delay_ns
+from ..wire.kernel_texts import run_delay_ns
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
 from .kernel_times import FloorMeter, KernelTimes, TakenStep
 from .step_recorder import FATAL, StepRecorder

@@ -13,7 +13,7 @@ import json
 import os
 from contextlib import suppress
 
-from ..wire.plain_number import whole_number
+from ..wire.kernel_texts import whole_number
 from .switch_protocol import PLAN
 
 NAME = "autobrrr ranks"

@@ -37,8 +37,8 @@ from autobrrr.diagnosis.models.sampled_frames import is_loading, placed, sites, 
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts, step_shares
 from autobrrr.diagnosis.models.trends import evaluation_share, work_grows
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
-from autobrrr.diagnosis.signals.busy_machine import busy_machine
-from autobrrr.diagnosis.signals.uneven_steps import uneven_steps
+from autobrrr.diagnosis.signals.machine import busy_machine
+from autobrrr.diagnosis.signals.steps import uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, CodeSite, OpWork, Where
 

@@ -21,8 +21,8 @@ from autobrrr.diagnosis.models.shares import StepParts, step_parts, worth_freezi
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.robust_stats import median, positive
-from autobrrr.diagnosis.signals.page_faults import fault_share
-from autobrrr.diagnosis.signals.worker_signals import loading_sleeps, workers_keep_up
+from autobrrr.diagnosis.signals.kernels import fault_share
+from autobrrr.diagnosis.signals.loading import loading_sleeps, workers_keep_up
 
 HIGHEST = 100.0  # a factor beyond it says that the step was not measured well
 

@@ -20,8 +20,8 @@ from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.shares import kernels_between, step_parts, worth_freezing
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, of_one, positive
-from autobrrr.diagnosis.signals.page_faults import fault_share
-from autobrrr.diagnosis.signals.worker_signals import loading_sleeps, workers_keep_up
+from autobrrr.diagnosis.signals.kernels import fault_share
+from autobrrr.diagnosis.signals.loading import loading_sleeps, workers_keep_up
 
 UNDERSTOOD = {"optimizer.fused": optimizer_kernels.FUSED, "optimizer.foreach": optimizer_kernels.SAME_BITS}
 SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings

@@ -1,1 +1,1 @@
-"""One file a signal: what it says alone, what it excludes. `signal_table` lists them."""
+"""What each signal says alone, what it excludes. `signal_table` lists them."""

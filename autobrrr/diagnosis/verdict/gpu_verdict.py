@@ -18,11 +18,9 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.leading import measured_shares
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
-from autobrrr.diagnosis.signals.blocked_thread import blocked_thread
-from autobrrr.diagnosis.signals.collective_wait import collective_wait
-from autobrrr.diagnosis.signals.host_lead import host_lead
-from autobrrr.diagnosis.signals.host_slack import NOT_LIMITING, Awaited, awaited
-from autobrrr.diagnosis.signals.profiler_window_signal import inflation
+from autobrrr.diagnosis.signals.collectives import blocked_thread, collective_wait
+from autobrrr.diagnosis.signals.device import NOT_LIMITING, Awaited, awaited, host_lead
+from autobrrr.diagnosis.signals.dispatch import inflation
 from autobrrr.diagnosis.verdict.undecided_reason import WITHHELD
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, ProfilerWindow, Shares, Verdict
 

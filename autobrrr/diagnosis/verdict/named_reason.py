@@ -15,8 +15,8 @@ from autobrrr.diagnosis.models.sampled_frames import busiest, in_collective, in_
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading
-from autobrrr.diagnosis.signals.batch_probe_signal import doubling
-from autobrrr.diagnosis.signals.worker_signals import workers_keep_up
+from autobrrr.diagnosis.signals.dispatch import doubling
+from autobrrr.diagnosis.signals.loading import workers_keep_up
 from autobrrr.records import Regime, Shares
 
 

@@ -16,7 +16,7 @@ from autobrrr.diagnosis.models.memory_parts import memory_parts
 from autobrrr.diagnosis.models.shares import shown_phases
 from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.ranks.rank_times import rank_times
-from autobrrr.diagnosis.signals.busy_machine import contention
+from autobrrr.diagnosis.signals.machine import contention
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Advice, Attach, Cost, Diagnosis, ExactnessClass, GpuSample, JobFacts, Tuning
 from autobrrr.records.session_requests import TuneRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from autobrrr.diagnosis.signals import nvml_signal as signal
+from autobrrr.diagnosis.signals import device as signal
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.nvml import NvmlDevice, load_nvml
 from autobrrr.machine.own_place import FIRST_PIDS

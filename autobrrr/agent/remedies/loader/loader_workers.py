@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...live_torch.live_job import Job
-from ...wire.plain_number import whole_number
+from ...wire.kernel_texts import whole_number
 from ..registry import Option, RefusalCode, Refused, Undo, remedy
 from .loader_settings import set_loaders
 

@@ -275,7 +275,7 @@ def test_page_faults_of_a_loader_are_not_counted_for_the_kernels() -> None:
     shares = {"data_wait": 0.3, "forward": 0.3, "backward": 0.3, "optimizer": 0.08, "other": 0.02}
     loading = diagnosis.measured(STEP_NS, shares, peaks=peaks_of_machine())
     loading = diagnosis.replaced(loading, minor_faults=4_000.0, fault_ns=2_000.0)
-    from autobrrr.diagnosis.signals.page_faults import fault_share
+    from autobrrr.diagnosis.signals.kernels import fault_share
 
     assert fault_share(loading) is None
 

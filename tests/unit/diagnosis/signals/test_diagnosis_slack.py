@@ -10,8 +10,8 @@ import pytest
 from autobrrr.agent.measure.host_holds import HOLDS, LEAST_NS, MOST_NS
 from autobrrr.agent.wire import ring_layout
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.signals.busy_machine import busy_machine
-from autobrrr.diagnosis.signals.host_slack import Awaited, awaited, host_slack, idle_by_place
+from autobrrr.diagnosis.signals.device import Awaited, awaited, host_slack, idle_by_place
+from autobrrr.diagnosis.signals.machine import busy_machine
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.records import CollectiveWaits, HostHold, HostSlack, ProfilerWindow, Shares, Verdict
 from support.judged.diagnosis import waiting_rank

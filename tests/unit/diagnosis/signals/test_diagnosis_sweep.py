@@ -3,7 +3,7 @@
 import msgspec
 
 from autobrrr.diagnosis.models.size_sweep import size_sweep
-from autobrrr.diagnosis.signals.batch_probe_signal import batch_probe
+from autobrrr.diagnosis.signals.dispatch import batch_probe
 from autobrrr.records import BatchMemory, ShadowProbe
 from autobrrr.report.page_text import parts_text
 from autobrrr.report.pages.diagnosis_parts import sweep_parts

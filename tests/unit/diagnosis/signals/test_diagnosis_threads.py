@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
-from autobrrr.diagnosis.signals.busy_machine import busy_machine
-from autobrrr.diagnosis.signals.oversubscription import oversubscription
+from autobrrr.diagnosis.signals.machine import busy_machine, oversubscription
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.agreement import carried
 from autobrrr.diagnosis.verdict.judge import judge

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.signals.op_cost import op_cost
+from autobrrr.diagnosis.signals.dispatch import op_cost
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.diagnosis.verdict.undecided_reason import WITHHELD
 from autobrrr.records import ShadowProbe, TracedSteps, Verdict

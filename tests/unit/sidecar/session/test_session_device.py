@@ -10,7 +10,7 @@ import pytest
 
 from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.agent.wire import ring_layout
-from autobrrr.diagnosis.signals.profiler_window_signal import inflation
+from autobrrr.diagnosis.signals.dispatch import inflation
 from autobrrr.records import GpuSample, ProfilerWindow, Shares, Verdict
 from autobrrr.sidecar.process.session_options import State
 from support.sessions.session import Stage

@@ -11,7 +11,7 @@ import pytest
 
 from autobrrr.agent.measure.profiler_window import _written
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.signals.profiler_window_signal import profiler_window
+from autobrrr.diagnosis.signals.dispatch import profiler_window
 from autobrrr.diagnosis.verdict.gpu_verdict import unprofiled
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.errors import UsageError

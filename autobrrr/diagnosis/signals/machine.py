@@ -1,7 +1,14 @@
-"""Signal `busy_machine`: how long the training thread, or a worker that it waits for, had no CPU.
+"""CPUs that the job waits for: others have them, or its own threads.
+
+Signal `busy_machine`: how long the training thread, or a worker that it waits for, had no CPU.
 
 Delay that the job's own threads make is left out: it is the job's, and `oversubscription` tells it.
 It names nothing: a busy machine lengthens whatever it hits, so verdicts are lowered or withheld.
+
+Signal `oversubscription`: more threads of the job's own than CPUs, which keep each other waiting.
+
+A thread that waits for a CPU waits for whoever has it. What others ran in that time bounds what they can
+be blamed for; the rest of the training thread's wait is owed to the other threads of its own process.
 """
 
 from __future__ import annotations
@@ -10,15 +17,19 @@ from collections.abc import Iterable, Sequence
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.cpu_delay import foreign_delay, foreign_delays, others_cores
+from autobrrr.diagnosis.models.cpu_delay import (
+    foreign_delay,
+    foreign_delays,
+    is_oversubscribed,
+    others_cores,
+    own_waits,
+)
 from autobrrr.diagnosis.models.shares import step_parts
-from autobrrr.diagnosis.robust_stats import median, of_one, unit_share
+from autobrrr.diagnosis.robust_stats import median, of_one, positive, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import CpuTaker, HostSample
+from autobrrr.records import CpuTaker, HostSample, Regime
 from autobrrr.records.busy_words import takers_words
 
-NAME = "busy_machine"
-UNIT = "share of wall time"
 RECENT_NS = 10_000_000_000
 
 
@@ -43,7 +54,11 @@ def busy_machine(measured: Measurements) -> Reading:
     }
     known = {what: share for what, share in found.items() if share is not None}
     if not known:
-        return abstention(NAME, UNIT, "how long the training thread waits for a CPU was not measured")
+        return abstention(
+            "busy_machine",
+            "share of wall time",
+            "how long the training thread waits for a CPU was not measured",
+        )
     what, share = max(known.items(), key=lambda one: one[1])
     state = "busy" if share >= thresholds.BUSY_AT else "quiet"
     detail = f"{of_one(share)} {what}"
@@ -51,9 +66,9 @@ def busy_machine(measured: Measurements) -> Reading:
     if state == "busy" and takers:
         detail += f"; {takers_words(takers)}"
     return Reading(
-        signal=NAME,
+        signal="busy_machine",
         value=share,
-        unit=UNIT,
+        unit="share of wall time",
         note=f"machine {state}: {detail}",
         detail=detail,
         firm=share < thresholds.BUSY_AT,
@@ -69,3 +84,31 @@ def _workers_delay(measured: Measurements, recent: Sequence[HostSample]) -> floa
     parts = step_parts(measured)
     delay = _usual(foreign_delay(each.children_delay_share, others_cores(each)) for each in recent)
     return None if parts is None or delay is None else delay * parts.phase.get("data_wait", 0.0)
+
+
+def oversubscription(measured: Measurements) -> Reading:
+    """Speaks for overhead where the job has more threads than CPUs, and waits for them."""
+    threads = None if measured.facts is None else measured.facts.threads
+    cores = positive(measured.cores)
+    if not threads or cores is None:
+        return abstention(
+            "oversubscription", "share of wall time", "the job's threads or its CPUs are not known"
+        )
+    waits = own_waits(measured)
+    share = median(waits)
+    if share is None:
+        return abstention(
+            "oversubscription",
+            "share of wall time",
+            "how long the training thread waits for its own threads is not known",
+        )
+    says: Regime | None = "overhead" if is_oversubscribed(measured) else None
+    on = f"{threads} thread{'s' if threads > 1 else ''} on {cores:.0f} CPU{'s' if cores > 1 else ''}"
+    return Reading(
+        signal="oversubscription",
+        value=share,
+        unit="share of wall time",
+        note=f"{on}: the training thread waits {of_one(share)} of the time for one that its own threads hold",
+        says=says,
+        firm=share >= thresholds.BUSY_AT + 0.05 and len(waits) >= thresholds.OWN_DELAY_SAMPLES,
+    )

@@ -1,4 +1,9 @@
-"""Signals `host_frames`, `loader_frames`, `phase_frames`: where stacks of the training thread stand."""
+"""The user's own code: by the clock, and where stacks of the training thread stand.
+
+Signal `host_time`: time outside loading, forward, backward and optimizer in which no operator runs.
+
+Signals `host_frames`, `loader_frames`, `phase_frames`: where stacks of the training thread stand.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,30 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.sampled_frames import UNIT, frames_reading, in_loading, in_own_code, is_firm
+from autobrrr.diagnosis.models.shares import host_share, step_parts
+from autobrrr.diagnosis.models.traced_kernels import kernel_work
 from autobrrr.diagnosis.robust_stats import of_one, unit_share
-from autobrrr.diagnosis.signal_reading import Reading, abstention, weighed
+from autobrrr.diagnosis.signal_reading import STEP, Reading, abstention, weighed
+
+
+def host_time(measured: Measurements) -> Reading:
+    """Speaks for host at half of the step, against it at a quarter."""
+    parts = None if measured.outside else step_parts(measured)
+    if parts is None or "other" not in parts.phase:
+        return abstention("host_time", STEP, "the phases were not measured")
+    rest = parts.phase["other"]
+    share = host_share(measured, parts)
+    if share is None:
+        work = kernel_work(measured.traced)
+        why = work if isinstance(work, str) else "kernel work was not split by phase"
+        return abstention(
+            "host_time",
+            STEP,
+            f"{of_one(rest)} of a step lies between the phases; its operators are unknown: {why}",
+        )
+    firm = parts.steps >= thresholds.SAMPLED_STEPS_FIRM and share >= thresholds.NAMED_AT + 0.05
+    note = f"{of_one(share)} of a step is host code between the phases"
+    return weighed("host_time", STEP, "host", share, note, firm=firm)
 
 
 def host_frames(measured: Measurements) -> Reading:
