@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
@@ -189,7 +190,9 @@ def shown_phases(measured: Measurements) -> Phases:
         return measured.phases.mean
     work = kernel_work(measured.traced)
     if isinstance(work, KernelWork):
-        return Phases(**{name: int(ns) for name, ns in work.plain_by_phase_ns.items() if name in PHASES})
+        return Phases(
+            **{name: int(ns) for name, ns in work.plain_by_phase_ns.items() if name in PHASES and ns < inf}
+        )
     return Phases()
 
 
