@@ -164,8 +164,8 @@ def model_calls(paths: CallPaths, foreign: tuple[str, ...]) -> Iterator[dict[str
     found: Counter[str] = Counter()
     read = lru_cache(Code)  # many paths lead through one function
     for (phase, path), count in paths.items():
-        callers = (at for at in reversed(path) if is_own(at[0], foreign) and at[0].co_name != "forward")
-        if phase == "forward":  # the outermost
+        callers = (at for at in path if is_own(at[0], foreign) and at[0].co_name != "forward")
+        if phase == "forward":  # the innermost
             loops = (at for at in callers if at[0] not in trains and read(at[0]).around(at[1]))
             found.update({named(*at): count for at in islice(loops, 1)})
     return ({"what": "calls the model", "where": at, "samples": count} for at, count in found.items())

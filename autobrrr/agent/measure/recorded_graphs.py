@@ -31,7 +31,8 @@ MOST_NODES = 1000  # from what a call returns to where its graph begins, 1.5 us 
 RECENT = 8  # steps whose graphs the loop's variables may hold
 FEWEST = 4  # of a kind, for it to be told
 FEWEST_RUNS = 3  # whose gradients were dropped
-BY_ROW = "calls by row"
+BY_ROW, TRAINS_BY_ROW = "calls by row", "trains by row"
+MANY_ROWS = 8  # for one run of the engine
 OUTPUT = f"{__name__}.output"  # in the metadata of nodes
 Marks = list["weakref.ref[set[object]]"]
 
@@ -44,7 +45,8 @@ class RecordedGraphs:
         self._ours = Ours(Exception, told=loop.fail)
         self._spent_ns = 0
         self._began_ns = self._called_ns = self._until_ns = 0  # of this, of a call, of the last call's mark
-        self._open: list[tuple[Marks, UserStack, int]] = []  # since the engine ran; how long the call took
+        # Since the engine ran; how long the call took; whether it was of one row.
+        self._open: list[tuple[Marks, UserStack, int, bool]] = []
         self._used: dict[int, list[tuple[Marks, UserStack]]] = {}  # by step: one for each run
         self._trains: set[CallSite] = set()  # calls that the engine ran in, or for
         self._calls_ns: Counter[tuple[str, UserStack]] = Counter()  # of a kind
@@ -95,9 +97,9 @@ class RecordedGraphs:
         each_ns = max(1, self._until_ns - self._began_ns) / max(1, looks)
         for (what, stack), ns in list(self._calls_ns.items()) if self._used else ():
             # Not a function that trains, too, but who calls it and does not.
-            for at in [at for at in stack if at not in self._trains][:1]:
+            for at in [at for at in stack if what == TRAINS_BY_ROW or at not in self._trains][:1]:
                 found[what, named(*at)] += round(ns / each_ns)
-                if what == BY_ROW:  # what is around each call would be done once, too
+                if what in (BY_ROW, TRAINS_BY_ROW):  # what is around each call would be done once, too
                     found[what, named(*at)] = max(found[what, named(*at)], stacks[at])
         for (what, at), runs_ns in list(self._dropped.spent_ns.items()):
             if len(runs_ns) >= FEWEST_RUNS:
@@ -139,12 +141,10 @@ class RecordedGraphs:
                 what = BY_ROW if _is_one_row(args) else "without gradients"
                 self._calls_ns[what, stack] += until_ns - self._called_ns
             elif marks and stack:
-                self._open.append((marks, stack, until_ns - self._called_ns))
-                with unseen(), ANY:
-                    if id(module) in self._twins and all(
-                        getattr(one, "grad_fn", None) is None for one in args
-                    ):
-                        self._twins_at.setdefault(stack[0], set()).add(id(module))  # it awaits no other one
+                alone = _awaits_none(args)
+                self._open.append((marks, stack, until_ns - self._called_ns, alone and _is_one_row(args)))
+                if alone and id(module) in self._twins:
+                    self._twins_at.setdefault(stack[0], set()).add(id(module))
             self._gave(thread_time_ns() - began_ns)
 
     def _engine_runs(self, *_: object, **__: object) -> None:
@@ -155,10 +155,13 @@ class RecordedGraphs:
                 self._trains.update(path)
                 before = self._dropped.before()
             found, self._open = self._open, []
-            used = []
-            for marks, stack, ns in found:
+            used, by_row = [], Counter[UserStack]()
+            for marks, stack, ns, one_row in found:
                 if any(mark() is not None for mark in marks):
                     used.append((marks, stack))
+                    by_row[stack] += one_row
+                    if by_row[stack] >= MANY_ROWS:
+                        self._calls_ns[TRAINS_BY_ROW, stack] += ns
                     self._trains.update(stack)
                 else:
                     self._calls_ns["unused graphs", stack] += ns
@@ -207,9 +210,20 @@ def _marked(result: object, root: int, fed: set[int]) -> Marks | None:
     return None
 
 
-def _is_one_row(args: object) -> bool:
+def _awaits_none(args: object) -> bool:
+    """Whether nothing that it is called with has a graph, as what another call has returned."""
     with unseen(), ANY:
-        return {len(each.shape) and each.shape[0] for each in arrays(args)} == {1}  # type: ignore[attr-defined]
+        return all(getattr(one, "grad_fn", None) is None for one in arrays(args))
+    return False
+
+
+def _is_one_row(args: object) -> bool:
+    """Whether a call is of one item: its first side is 1, or it is one list of numbers."""
+    with unseen(), ANY:
+        given: list[Any] = [*arrays(args)]
+        sides = {len(each.shape) and each.shape[0] for each in given}
+        vector = [len(each.shape) == 1 and each.is_floating_point() for each in given]
+        return sides == {1} or vector == [True]
     return False
 
 

@@ -45,11 +45,12 @@ from autobrrr.records import Advice, CodeSite, OpWork, Where
 Found = tuple[str, float] | None  # the user's line, its share of the step with what goes back through it
 LOOPS, BY_ITEM, LAYERS, REPEATED = "loops", "layers by item", "layers", "repeats backward"
 KEPT, UNUSED, PLAIN = "kept graphs", "unused graphs", "without gradients"
-CALLED, BY_ROW, TWINS = "calls the model", "calls by row", "twins"
+CALLED, BY_ROW, TRAINS_BY_ROW, TWINS = "calls the model", "calls by row", "trains by row", "twins"
 AGAIN, ANEW = "recomputes", "makes anew"
 DROPS = ("goes too far", "drops gradients")
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 FEWEST_SAMPLES = 3
+SMALL_ITEM_NS, JOINED_AT = 30_000.0, 0.1  # joining items takes so much of making them at least
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer may be layers
 EACH_AGAIN = 20  # operators for each tensor of parameters: layers are called many times
@@ -114,10 +115,39 @@ def _loading(measured: Measurements, *kinds: str) -> Found:
 def _items(measured: Measurements) -> Found:
     """What makes items, where no call of a known kind takes most of it, nor what could be made once."""
     place, share = found = _loading(measured, WORKER, LOADS, "collate") or ("", 0.0)
-    known = (costly_line(measured, name) for name, row in rows_beside(__file__).items() if "calls" in row)
-    told = [line[1] for line in known if line is not None and line[0] == place]
-    told += [line[1] for line in [_recording(measured, ANEW)] if line is not None]
+    told = [line[1] for line in _known_calls(measured) if line[0] == place]
+    told += [line[1] for line in (_recording(measured, ANEW), _small_items(measured)) if line is not None]
     return found if place and max(told, default=0.0) < thresholds.NAMED_AT * share else None
+
+
+def _small_items(measured: Measurements) -> Found:
+    """A loader without workers that takes next to no time for an item: most of it is Python around each."""
+    parts, spent, batch = (
+        step_parts(measured),
+        loading_parts(measured),
+        measured.phases and measured.phases.batch,
+    )
+    workers = measured.anatomy and measured.anatomy.loader_workers
+    made, joined = (spent[kind].share if kind in spent else 0.0 for kind in (LOADS, "collate"))
+    found = _loading(measured, LOADS, "collate")
+    if found is None or parts is None or not batch or workers != 0 or joined < JOINED_AT * made:
+        return None
+    return (found[0], made + joined) if (made + joined) * parts.step_ns <= SMALL_ITEM_NS * batch else None
+
+
+def _known_calls(measured: Measurements) -> list[tuple[str, float]]:
+    found = (costly_line(measured, name) for name, row in rows_beside(__file__).items() if "calls" in row)
+    return [line for line in found if line is not None]
+
+
+def _unless_known(measured: Measurements, found: Found) -> Found:
+    """What no call of a known kind explains in the same place."""
+    known = [
+        where_of(measured, place)
+        for place, share in _known_calls(measured)
+        if found and share >= MUCH_OF_IT * found[1]
+    ]
+    return None if found is None or where_of(measured, found[0]) in known else found
 
 
 def _grows(measured: Measurements) -> Found:
@@ -225,6 +255,30 @@ def _loop(measured: Measurements, site: CodeSite) -> tuple[str, float, bool] | N
     part = min(1.0, share / looks) if looks and goes_back else 0.0
     both = sum(parts.phase.get(name, 0.0) for name in (*phases, "backward"))
     return site.where, min(1.0, max(share, part * both)), goes_back or phase == "backward"
+
+
+def _trained_by_row(measured: Measurements) -> Found:
+    """Calls of one row that one backward goes through, with what is around each and what goes back."""
+    found, parts = _recording(measured, TRAINS_BY_ROW), step_parts(measured)
+    if found is None or parts is None or measured.frames is None:
+        return None
+    through, ahead = (
+        max(found[1], loop[1] if (loop := _loops(measured, back)) and _in_one(loop[0], found[0]) else 0.0)
+        for back in (True, False)
+    )
+    looks = standing(measured.frames, lambda at: at.samples * (at.phase == "forward"))
+    part = min(1.0, found[1] / looks) if looks else 0.0
+    return found[0], min(1.0, max(through, ahead + part * parts.phase.get("backward", 0.0)))
+
+
+def _other_loops(measured: Measurements, back: bool) -> Found:
+    found, by_row = _loops(measured, back), _recording(measured, TRAINS_BY_ROW)
+    return None if found and by_row and _in_one(found[0], by_row[0]) else found
+
+
+def _in_one(place: str, other: str) -> bool:
+    """Whether both are in one function."""
+    return placed(place)[::2] == placed(other)[::2]
 
 
 def _called_often(measured: Measurements) -> Found:
@@ -341,7 +395,7 @@ def _one_hot(measured: Measurements) -> Found:
 def _twice(measured: Measurements) -> Found:
     """What the step computes again, of the same tensors, ahead of backward."""
     again = [replace(one, kernel_ns=one.repeated_ns) for one in _work(measured) if one.repeated_ns]
-    return _worked(measured, again, MUCH_OF_IT)
+    return _unless_known(measured, _worked(measured, again, MUCH_OF_IT))
 
 
 def _worked(measured: Measurements, found: list[OpWork], most: float = thresholds.NAMED_AT) -> Found:
@@ -381,7 +435,7 @@ def _no_gradient(measured: Measurements) -> Found:
     found = (row.place, row.share) if (row.phase, row.does) == ("forward", PYTHON) else fixed
     told = (_unknown(measured, does) for does in (OPERATORS, PYTHON))
     better = any(know(measured) for know in (_loops, _called_often, _evaluates, _grows, _measures))
-    return None if better or found in told else found
+    return None if better or found in told else _unless_known(measured, found)
 
 
 def _work(measured: Measurements) -> list[OpWork]:
@@ -426,7 +480,8 @@ def _recording(measured: Measurements, what: str) -> Found:
 
 
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
-    **{what: partial(_loops, back=what == LOOPS) for what in (LOOPS, "plain loops")},
+    **{what: partial(_other_loops, back=what == LOOPS) for what in (LOOPS, "plain loops")},
+    TRAINS_BY_ROW: _trained_by_row,
     CALLED: _called_often,
     REPEATED: _repeated,
     "spreads out": _spread_out,
@@ -441,6 +496,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "short floats": _half_on_cpu,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": _items,
+    "small items": _small_items,
     "grows": _grows,
     "evaluates": _evaluates,
     PLAIN: _measures,

@@ -131,6 +131,21 @@ def acts_alone(job: Trained) -> None:
     job.learn(job.model(X).mean())
 
 
+def trains_by_row(job: Trained) -> None:
+    losses = []
+    for x in (*X, *X):
+        loss = job.model(x).mean()
+        losses.append(loss)
+    job.learn(torch.stack(losses).mean())
+
+
+def carries_on(job: Trained) -> None:
+    x = X[:1]
+    for _ in range(8):
+        x = job.model(x)
+    job.learn(x.mean())
+
+
 def takes_grad(job: Trained) -> None:
     for n in range(3):
         x = (X + n).requires_grad_()
@@ -297,6 +312,7 @@ def chains(job: Trained) -> None:
         takes_grad,
         reads_features,
         skips_some,
+        carries_on,
         has_frozen_teacher,
         differentiates,
         prepares,
@@ -313,6 +329,11 @@ def test_calls_without_gradients_are_told_with_their_line() -> None:
     assert told(sums_losses) == {}
     looks, told_at = told(acts_alone)["calls by row"]
     assert (0 < looks < LOOKS, told_at) == (True, "act_alone")
+
+
+def test_rows_that_one_backward_goes_through_are_told_by_the_call_of_each() -> None:
+    looks, told_at = told(trains_by_row)["trains by row"]
+    assert (0 < looks < LOOKS, told_at) == (True, "trains_by_row")
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,44 @@ def test_calls_of_one_row_are_told_with_the_python_around_them() -> None:
     assert advised(job).keys() & {"edit.fewer_calls", "edit.less_often"} == {"edit.fewer_calls"}
 
 
+def test_rows_that_one_backward_goes_through_are_told_with_their_loop_and_its_part_of_backward() -> None:
+    shares = {"data_wait": 0.0, "forward": 0.3, "backward": 0.4, "optimizer": 0.1, "other": 0.2}
+    by_row = CodeSite(what="trains by row", where="model.py:12 forward", samples=30)
+    loop = CodeSite(what="loops", where="model.py:11 forward", samples=40)
+    trace = traced(8 * MS, shares, operations_by_phase={"forward": 1500.0, "backward": 2000.0})
+    for code, share in (([by_row], 0.3 + 30 / 40 * 0.4), ([by_row, loop], 0.3 + 0.4)):
+        stacks = frames(host=60, model=40, code=code)
+        found = advised(measured(8 * MS, shares, trace=trace, stacks=stacks))
+        assert found.get("edit.fewer_calls") == pytest.approx(1 / (1 - 0.75 * share), rel=0.01)
+        assert "edit.vectorize" not in found
+
+
+@pytest.mark.parametrize(
+    ("batch", "workers", "told"), [(1024, 0, True), (64, 0, False), (1024, 2, False), (None, 0, False)]
+)
+def test_items_that_take_microseconds_are_to_be_picked_by_the_batch(
+    batch: int | None, workers: int, told: bool
+) -> None:
+    shares = {"data_wait": 0.4, "forward": 0.2, "backward": 0.3, "optimizer": 0.1}
+    read = FrameCount(where="train.py:9 main", phase="data_wait", in_loader=True, does="loads", samples=60)
+    joined = msgspec.structs.replace(read, does="collate", samples=20)
+    stacks = FrameSamples(samples=200, places=[*frames(model=120).places, read, joined])
+    job = measured(20 * MS, shares, stacks=stacks, build=diagnosis.anatomy(workers=workers))
+    assert job.phases is not None
+    job = dataclasses.replace(job, phases=dataclasses.replace(job.phases, batch=batch))
+    edits = advised(job).keys() & {"edit.index_batches", "edit.cheaper_items"}
+    assert edits == {"edit.index_batches" if told else "edit.cheaper_items"}
+
+
+def test_work_of_a_known_call_has_no_general_edit_beside_that_calls() -> None:
+    work = [msgspec.structs.replace(an_op("mm", 9e6), fixed_ns=8e6, repeated_ns=5e6, phase="forward")]
+    job = dataclasses.replace(diagnosis.kernel_bound(*work), frames=frames(host=10, model=90))
+    assert advised(job).keys() == {"edit.compute_once", "edit.keep_result"}
+    code = [CodeSite(what="calls copy.deepcopy", where="model.py:12 forward", samples=70)]
+    known = dataclasses.replace(job, frames=frames(host=10, model=90, code=code))
+    assert advised(known).keys() == {"edit.copy_less"}
+
+
 def test_several_backwards_of_one_line_are_told_with_what_all_but_the_last_take() -> None:
     looks = [FrameCount(where="train.py:9 main", phase="backward", in_loader=False, samples=80)]
     code = [CodeSite(what="repeats backward", where="train.py:9 main", samples=80)]
