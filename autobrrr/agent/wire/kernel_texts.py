@@ -1,4 +1,4 @@
-"""What the kernel says of numbers in texts: in plain digits, and of threads by the scheduler's clock.
+"""Numbers in the kernel's text files: plain digits, and how long a thread ran or waited for a CPU.
 
 `int` and `str.isdigit` also take "²", "٣", "+5" or "1_000". What `machine.kernel_text` is outside the job.
 """

@@ -4,8 +4,8 @@ Signal `collective_wait`: what collectives take beyond the backward that hides t
 
 Signal `blocked_thread`: the part of the step in which the training thread sleeps in model or collectives.
 
-It neither runs nor waits for a CPU: by the scheduler's clock, less the phases in which a loop may sleep
-for reasons of its own (loading, the user's code), as far as they are no collectives.
+By the scheduler's clock it neither runs nor waits for a CPU. Loading and the user's code are left out, unless
+they wait in a collective: a loop may sleep there for other reasons.
 """
 
 from __future__ import annotations

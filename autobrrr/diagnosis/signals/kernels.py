@@ -6,10 +6,10 @@ Matrix products above the ridge of this machine are compute; everything else mov
 
 Signal `traffic`: what moving the step's bytes takes at the measured bandwidth, page faults included.
 
-Bytes come from shapes and the bandwidth from a benchmark of its own: independent of the operators'
-clock. Each kernel counts for no more than it took, since caches are faster than memory.
+Bytes come from shapes and the bandwidth from a separate benchmark: independent of the operators' clock.
+Each kernel counts for no more than it took, since caches are faster than memory.
 
-Signal `matmul_rate`: FLOP/s of the job's matrix products, as a part of what this machine reaches.
+Signal `matmul_rate`: FLOP/s of the job's matrix products, as a share of what this machine can do.
 
 FLOPs come from shapes, the peak from a benchmark at the job's number of threads; where the whole
 curve is known, from the square product of the same volume. A long call that was run by itself in the job is
@@ -20,7 +20,7 @@ Signal `roofline`: how much of the kernels' time the nearer of the two roofs exp
 
 Below 30 % of both, kernels that are short or made of small parts are underfilled: they neither multiply
 nor move enough. Calls of a few microseconds are no kernels at all: that time is the operator's own way in
-and out. A long call may have a roof of its own, and names nothing.
+and out. A long call may have a lower roof that nobody measured, so it names nothing.
 
 Signal `page_faults`: minor page faults of a step, times what one costs on this machine.
 
@@ -193,7 +193,7 @@ def _alone(products: Sequence[RoofedOp]) -> str:
 
 
 def _own_ns(one: RoofedOp) -> float | None:
-    """What its calls take alone; None below the ridge, where that is no rate of computing."""
+    """Time of its calls when they run alone; None below the ridge, where they wait for memory instead."""
     return None if one.regime == "memory" else one.own_ns
 
 
@@ -244,7 +244,7 @@ def _far_below(found: Roofs) -> list[RoofedOp]:
 
 
 def is_small(work: OpWork) -> bool:
-    """Whether calls are short, or consist of small parts. A long call may have a lower roof of its own."""
+    """Whether calls are short, or made of small parts. A long call may have a lower roof, not measured."""
     return is_made_of_parts(work) or work.kernel_ns / max(1.0, work.count) <= thresholds.LONG_CALL_NS
 
 

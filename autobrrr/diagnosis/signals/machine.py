@@ -5,10 +5,10 @@ Signal `busy_machine`: how long the training thread, or a worker that it waits f
 Delay that the job's own threads make is left out: it is the job's, and `oversubscription` tells it.
 It names nothing: a busy machine lengthens whatever it hits, so verdicts are lowered or withheld.
 
-Signal `oversubscription`: more threads of the job's own than CPUs, which keep each other waiting.
+Signal `oversubscription`: the job has more threads than CPUs, and they keep each other waiting.
 
 A thread that waits for a CPU waits for whoever has it. What others ran in that time bounds what they can
-be blamed for; the rest of the training thread's wait is owed to the other threads of its own process.
+be blamed for; the rest of the training thread's wait is due to the job's other threads.
 """
 
 from __future__ import annotations
