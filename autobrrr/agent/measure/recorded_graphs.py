@@ -211,14 +211,14 @@ def _marked(result: object, root: int, fed: set[int]) -> Marks | None:
 
 
 def _awaits_none(args: object) -> bool:
-    """Whether nothing that it is called with has a graph, as what another call has returned."""
+    """Whether no argument has a graph, as the result of another call would."""
     with unseen(), ANY:
         return all(getattr(one, "grad_fn", None) is None for one in arrays(args))
     return False
 
 
 def _is_one_row(args: object) -> bool:
-    """Whether a call is of one item: its first side is 1, or it is one list of numbers."""
+    """Whether a call is for one item: its first side is 1, or it is a single vector."""
     with unseen(), ANY:
         given: list[Any] = [*arrays(args)]
         sides = {len(each.shape) and each.shape[0] for each in given}

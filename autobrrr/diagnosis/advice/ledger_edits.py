@@ -122,11 +122,8 @@ def _items(measured: Measurements) -> Found:
 
 def _small_items(measured: Measurements) -> Found:
     """A loader without workers that takes next to no time for an item: most of it is Python around each."""
-    parts, spent, batch = (
-        step_parts(measured),
-        loading_parts(measured),
-        measured.phases and measured.phases.batch,
-    )
+    parts, spent = step_parts(measured), loading_parts(measured)
+    batch = measured.phases and measured.phases.batch
     workers = measured.anatomy and measured.anatomy.loader_workers
     made, joined = (spent[kind].share if kind in spent else 0.0 for kind in (LOADS, "collate"))
     found = _loading(measured, LOADS, "collate")
@@ -141,7 +138,7 @@ def _known_calls(measured: Measurements) -> list[tuple[str, float]]:
 
 
 def _unless_known(measured: Measurements, found: Found) -> Found:
-    """What no call of a known kind explains in the same place."""
+    """Nothing where a call of a known kind, in the same place, explains enough of it."""
     known = [
         where_of(measured, place)
         for place, share in _known_calls(measured)
@@ -262,13 +259,12 @@ def _trained_by_row(measured: Measurements) -> Found:
     found, parts = _recording(measured, TRAINS_BY_ROW), step_parts(measured)
     if found is None or parts is None or measured.frames is None:
         return None
-    through, ahead = (
-        max(found[1], loop[1] if (loop := _loops(measured, back)) and _in_one(loop[0], found[0]) else 0.0)
-        for back in (True, False)
-    )
+    loops = {back: _loops(measured, back) or ("", 0.0) for back in (True, False)}
+    around = {back: share * _in_one(place, found[0]) for back, (place, share) in loops.items()}
     looks = standing(measured.frames, lambda at: at.samples * (at.phase == "forward"))
     part = min(1.0, found[1] / looks) if looks else 0.0
-    return found[0], min(1.0, max(through, ahead + part * parts.phase.get("backward", 0.0)))
+    ahead = max(found[1], around[False])
+    return found[0], min(1.0, max(around[True], ahead + part * parts.phase.get("backward", 0.0)))
 
 
 def _other_loops(measured: Measurements, back: bool) -> Found:
