@@ -7,6 +7,7 @@ a kernel must at least read and write once, whatever the caches hold; views and 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -22,9 +23,10 @@ FREE_MARKS = ("new_empty", "empty_strided", "empty_permuted", "_efficientzeroten
 WRITE_ONLY = ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_")
 GATHERS = frozenset({"embedding", "index", "index_select", "gather", "take", "take_along_dim"})
 SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})
-NUMBER, MANY = "aten::_local_scalar_dense", 16  # what reads one for Python; elements that a sum has at least
+NUMBER, COUNTED = "aten::_local_scalar_dense", "aten::add_."  # what reads one for Python, or keeps count
+MANY = 16  # elements that a sum has at least
 DRAWS = re.compile(r"::\w*(rand|normal|uniform|bernoulli|dropout|multinomial|exponential)")
-SUMS = re.compile(r"::(sum|mean|norm|linalg_vector_norm|dot|\w*_loss\w*)\b")
+SUMS = re.compile(r"::(sum|mean|norm|linalg_vector_norm|dot|bincount|histc|\w*_loss\w*)\b")
 Operator = Callable[[str], tuple[Any, Sequence[Any]]]  # by name: it, and its arguments' descriptions
 
 
@@ -54,14 +56,7 @@ def work_table(
             done = None
         name = call.name.replace("::", ".") + ("" if "." in call.name else ".default")
         key = {"op": name, "phase": phase, "shapes": shapes, "dtype": first[0].dtype if first else ""}
-        empty = {
-            "count": 0,
-            "kernel_ns": 0.0,
-            "flops": 0,
-            "bytes": 0,
-            "alone_ns": None,
-            **dict.fromkeys(parts, 0.0),
-        }
+        empty = dict.fromkeys(("count", "kernel_ns", "flops", "bytes", *parts), 0) | {"alone_ns": None}
         row = rows.setdefault(tuple(key.values()), {**key, **empty})
         row["count"] += 1
         row["kernel_ns"] += kernel_ns
@@ -75,12 +70,13 @@ def work_table(
 
 
 def unread_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]:
-    """Those of which nothing comes but numbers for Python that sum up many: a metric's, no action's.
+    """Those of which only numbers come that sum up many, read or added to a count: a metric's, no action's.
 
     Empty where weights change outside of optimizers: a line search reads numbers to train.
     """
     reads, makes = ([_memory(getattr(one, side)) for one in calls] for side in ("args", "outputs"))
     summed, needed, later, found = set[int](), set[int](), set[int](), set[int]()
+    readers = Counter(one for read in reads for one in read)
     written = [{one for one in tensors_in(call.args[:1]) if one.owned and _writes(call)} for call in calls]
     updates = {each for each, to in zip(phases, written, strict=True) if any(one.weight for one in to)}
     for call, read, made in zip(calls, reads, makes, strict=True):
@@ -89,7 +85,9 @@ def unread_calls(calls: Sequence[StepCall], phases: Sequence[str]) -> set[int]:
             summed |= made
     for at in reversed(range(len(calls) if updates == {"optimizer"} else 0)):
         call, read, made = calls[at], reads[at], makes[at]
-        stays = read - summed if call.name.startswith(NUMBER) else made.isdisjoint(later)
+        counts = call.name.startswith(COUNTED) and all(readers[each] == 1 for each in made)
+        number = counts or call.name.startswith(NUMBER)
+        stays = read - made - summed if number else made.isdisjoint(later)
         changed = made if _writes(call) else made - read  # a view changes nothing
         if written[at] or stays or changed & needed:
             needed |= read

@@ -139,11 +139,8 @@ def _known_calls(measured: Measurements) -> list[tuple[str, float]]:
 
 def _unless_known(measured: Measurements, found: Found) -> Found:
     """Nothing where a call of a known kind, in the same place, explains enough of it."""
-    known = [
-        where_of(measured, place)
-        for place, share in _known_calls(measured)
-        if found and share >= MUCH_OF_IT * found[1]
-    ]
+    _, share = found or ("", 0.0)
+    known = [where_of(measured, at) for at, part in _known_calls(measured) if part >= MUCH_OF_IT * share]
     return None if found is None or where_of(measured, found[0]) in known else found
 
 
@@ -381,11 +378,13 @@ def _is_graph(left: tuple[int, ...] = (), right: tuple[int, ...] = ()) -> bool:
     return len(left) == 2 and left[0] == left[1] >= max(LARGE_GRAPH, NARROW * right[-1])
 
 
-def _one_hot(measured: Measurements) -> Found:
-    """Products with what a scatter has made of indices."""
+def _one_hot(measured: Measurements, targets: bool = False) -> Found:
+    """Products with what a scatter has made of indices; or what a loss does with it besides a softmax."""
     sides = [(one, {(prod(each), each[-1]) for each in shapes_of(one)}) for one in _work(measured)]
     hot = {(prod(each), each[-1]) for one, _ in sides if "scatter" in one.op for each in shapes_of(one)[:1]}
-    return _worked(measured, [one for one, each in sides if op_stem(one) in PRODUCTS and each & hot])
+    found = [one for one, each in sides if each & hot and (op_stem(one) in PRODUCTS) != targets]
+    rest = [one for one in found if "log_softmax" not in one.op]
+    return _worked(measured, rest) if not targets or rest != found else None
 
 
 def _twice(measured: Measurements) -> Found:
@@ -486,6 +485,7 @@ PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     "picks first": _picks_first,
     "dense graph": _dense_graph,
     "one-hot": _one_hot,
+    "dense targets": partial(_one_hot, targets=True),
     "one sample": _one_sample,
     "no gradient": _no_gradient,
     "computes again": _twice,

@@ -61,6 +61,7 @@ def test_an_operator_does_what_its_shapes_say(
 MODEL, OTHER = (nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1)) for _ in range(2))
 WEIGHTS = [*MODEL.parameters(), *OTHER.parameters()]
 X, Y, KEPT = torch.randn(64, 8), torch.randn(64, 1), [torch.zeros(64, 1)]
+COUNTS = torch.zeros(2, dtype=torch.long)
 
 
 def search() -> float:
@@ -80,10 +81,12 @@ def acts_and_logs() -> torch.Tensor:
         (lambda: float(torch.linalg.norm(MODEL(X) - Y) / torch.linalg.norm(Y)), 2),
         (lambda: ((MODEL(X) > 0) == (Y > 0)).sum().item(), 2),
         (lambda: nn.functional.mse_loss(MODEL(X), Y).item() + OTHER(X).mean().item(), 4),
+        (lambda: COUNTS.add_(torch.bincount((MODEL(X) > 0).flatten().long(), minlength=2)), 2),
         (lambda: None, 0),
         (lambda: OTHER(X), 0),  # a teacher's or a target network's: the loss needs it
         (lambda: KEPT.append(MODEL(X)), 0),
         (lambda: KEPT[0].copy_(MODEL(X)), 0),
+        (lambda: KEPT[0].add_(MODEL(X)), 0),
         (lambda: MODEL(X[:1]).argmax(1).item(), 0),  # an action
         (acts_and_logs, 0),
         (search, 0),

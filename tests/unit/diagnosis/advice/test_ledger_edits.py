@@ -21,6 +21,7 @@ from support.judged.diagnosis import (
 )
 
 HEAD = "addmm forward 900 400x64 64x900"
+TARGETS = ["scatter_.value forward 32x900", "mul.Tensor forward 32x900 32x900"]
 ENLARGED = [
     "upsample_nearest2d_backward backward 4x96x32x32",
     "convolution forward 4x96x32x32 6x96x1x1 6",
@@ -291,6 +292,8 @@ def test_a_large_tensor_of_small_ones_is_told_where_it_is_summed(shapes: str, su
         ),  # a layer's: the left is data
         ("edit.embedding", ["scatter_.value forward 8x4x900", "mm forward 32x900 900x64"]),
         (None, ["scatter_.value forward 8x4x900", "mm forward 32x90 90x64"]),
+        ("edit.class_indices", [*TARGETS, "_log_softmax forward 32x900"]),
+        (None, TARGETS),  # no softmax over classes: a mixture of experts
         ("edit.enlarge_last", ["upsample_nearest2d forward 4x96x8x8", *ENLARGED]),
         (None, ["mul.Tensor forward 4x96x32x32 4x96x1x1", *ENLARGED[:1]]),
         (None, ["convolution forward 4x96x32x32 96x96x3x3 96", *ENLARGED]),  # it may be another of this shape
@@ -310,14 +313,8 @@ def test_products_with_zeros_are_told_by_their_shapes(edit: str | None, rows: li
     made = [int(row.partition(" @")[2] or 0) for row in rows]
     work = [msgspec.structs.replace(one, bytes=8.0 * n or None) for one, n in zip(work, made, strict=True)]
     job = measured(10 * MS, trace=traced(10 * MS, kernels=0.9, work=work), stacks=frames(host=5, model=95))
-    known = {
-        "edit.sparse_graph",
-        "edit.embedding",
-        "edit.enlarge_last",
-        "edit.select_first",
-        "edit.multiply_first",
-    }
-    found = known & set(advised(job))
+    told = ("sparse_graph", "embedding", "enlarge_last", "select_first", "multiply_first", "class_indices")
+    found = {f"edit.{name}" for name in told} & set(advised(job))
     assert found == ({edit} if edit else set())
 
 
