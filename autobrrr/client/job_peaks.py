@@ -77,12 +77,19 @@ def measuring_python(pid: int, proc: Path = PROC) -> MeasuringPython | None:
     return MeasuringPython(program=python.name, version=torch.version.raw, site=site)
 
 
-def share_without_a_cpu() -> float:
-    """The share of a tenth of a second in which this thread, always ready to run, has no CPU."""
-    began_s, began_cpu_s = time.monotonic(), time.thread_time()
+def share_without_a_cpu(threads: int) -> float:
+    """The share of the time in which so many threads, always ready to run, would have no CPU.
+
+    Of one, it is tried for a tenth of a second. What others used of all CPUs meanwhile leaves less for more.
+    """
+    import psutil  # not for --help
+
+    began_s, began_cpu_s, before = time.monotonic(), time.thread_time(), psutil.cpu_times()
     while (spent_s := time.monotonic() - began_s) < SPIN_S:
         pass
-    return 1.0 - (time.thread_time() - began_cpu_s) / spent_s
+    ours_s, after, cpus = time.thread_time() - began_cpu_s, psutil.cpu_times(), psutil.cpu_count() or 1
+    others = cpus - (after.idle - before.idle + ours_s) / spent_s
+    return max(1.0 - ours_s / spent_s, 1.0 - cpus / (others + threads))
 
 
 def make_sure_of_peaks(
@@ -93,7 +100,7 @@ def make_sure_of_peaks(
     *,
     doing: Callable[[str], None] | None = None,
     patience_s: float | None = None,
-    waits_now: Callable[[], float] = share_without_a_cpu,
+    waits_now: Callable[[int], float] = share_without_a_cpu,
 ) -> None:
     """Measure the peaks at so many threads, unless good ones are cached: with the job's torch, or ours
     where its own can't be run from here.
@@ -101,7 +108,7 @@ def make_sure_of_peaks(
     Args:
         doing: Is told that they are measured; `say` where it is left out.
         patience_s: Importing torch included; None: as long as a cold disk may take.
-        waits_now: How busy the machine is: the share of the time in which a thread has no CPU.
+        waits_now: How busy the machine is: the share of the time in which so many threads would have no CPU.
     """
     # Not for --help: these bring msgspec records.
     from autobrrr.diagnosis.thresholds import PEAKS_DISTURBED_AT
@@ -117,7 +124,7 @@ def make_sure_of_peaks(
     if known is not None:
         # Useless peaks are replaced as soon as usable ones can be had, usable ones only by exact ones.
         unusable = (known.waited_share or 0.0) > PEAKS_DISTURBED_AT
-        if not known.is_disturbed or waits_now() > (PEAKS_DISTURBED_AT if unusable else DISTURBED_AT):
+        if not known.is_disturbed or waits_now(threads) > (PEAKS_DISTURBED_AT if unusable else DISTURBED_AT):
             return
     why = paths.why_unwritable(folder)
     if why is not None:

@@ -93,7 +93,7 @@ def test_peaks_of_a_busy_machine_are_measured_again_once_it_is_quieter(
     make_sure_of_peaks(2, JOB, print, tmp_path)
     children.waited_share = now
     said: list[str] = []
-    make_sure_of_peaks(2, JOB, said.append, tmp_path, waits_now=lambda: now)
+    make_sure_of_peaks(2, JOB, said.append, tmp_path, waits_now=lambda threads: now)
     assert len(children) == 1 + again
     assert said == again * ["measuring this machine's peaks with 2 threads, again: it was busy"]
 
