@@ -19,7 +19,7 @@ from autobrrr.records.proof_records import Sameness
 
 # Relative distances that another order of summation makes in one step of float32 numbers.
 LOSS, GRADIENT, MOVED = 1e-5, 1e-4, 2e-4
-WINDOW, FAR = 8, 0.3
+WINDOW, FAR, PARTED = 8, 0.3, 0.01
 What = Literal["batch", "output", "loss", "gradient", "parameters"]
 
 
@@ -89,15 +89,17 @@ def _apart(one: Sequence[float], other: Sequence[float], length: float | None) -
 
 
 def _far_later(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> bool:
-    """Updates become longer or shorter than the other side's, for several steps on end."""
+    """Updates become longer or shorter than the other side's, for several steps on end.
+
+    Rounding grows: once it has driven the losses apart, updates say nothing any more.
+    """
+    apart = [(_distance(a.loss, b.loss) or 0.0) > PARTED for a, b in zip(one, other, strict=False)]
     ratios = [
         abs(math.log(a.moved / b.moved)) if a.moved and b.moved else 0.0 if a.moved == b.moved else 9.0
         for a, b in zip(one, other, strict=False)
     ]
-    middles = [
-        float(np.median(ratios[i : i + WINDOW])) for i in range(0, len(ratios) - WINDOW + 1, WINDOW // 2)
-    ]
-    return any(middle > FAR for middle in middles)
+    last = min([len(ratios) - WINDOW, *np.flatnonzero(apart)[:1]])
+    return any(np.median(ratios[i : i + WINDOW]) > FAR for i in range(0, last + 1, WINDOW // 2))
 
 
 def _first_place(one: AccountedStep, other: AccountedStep) -> tuple[str, str] | None:

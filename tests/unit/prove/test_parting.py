@@ -42,10 +42,13 @@ def test_last_digits_are_rounding_and_their_growth_is_shown() -> None:
     assert 1e-6 < found.loss_distance < 2e-6
 
 
-def test_rounding_at_first_hides_no_change_that_comes_later() -> None:
+@pytest.mark.parametrize(("changed", "parted", "told"), [(4, 16, False), (4, 5, False), (8, 2, True)])
+def test_only_what_comes_before_the_losses_part_is_no_rounding(changed: int, parted: int, told: bool) -> None:
+    """Rounding at first hides no change that comes later; but where it has grown, runs differ in all."""
     after = account()
-    after.steps = [step(i, parameters=7 + i, moved=0.1 if i < 4 else 0.2) for i in range(16)]
-    assert against(after).class_ == "changes-training"
+    steps = [(i, {} if i < parted else {"loss": 9.0}, 0.1 if i < changed else 0.2) for i in range(16)]
+    after.steps = [step(i, parameters=7 + i, moved=moved, **loss) for i, loss, moved in steps]
+    assert against(after).class_ == ("rounding" if told else "changes-training")
 
 
 @pytest.mark.parametrize(
