@@ -37,7 +37,7 @@ CAPTURED = {
     "containers": "the demo's train.py in a pid namespace; doctor first without CAP_SYS_PTRACE (setpriv)",
     "launchers": "torchrun with two ranks that shrink images: 64x64 on rank 0, 256x256 on rank 1",
     "metrics": "the demo's train.py, attached for 20 s, without what is 0 in limit and regime",
-    "prove": "the demo's train.py, and the same with fused=True; others used both cores (load 4 to 5)",
+    "prove": "the demo's train.py, and the same with fused=True in its optimizer",
     "slurm": "the demo's train.py and examples/slow_dataset.py in a pid namespace; without Slurm",
     "traces": "tb_plugin/samples/resnet50_num_workers_0 of pytorch/kineto, of 2021-06-09 (BSD-3)",
     "trainers": "Trainer on a GPT-2 of 4 layers and 64 features; a callback takes the norm of each gradient",
