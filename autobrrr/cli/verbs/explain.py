@@ -55,11 +55,10 @@ def listing(explanations: Mapping[str, Explained], kinds: Sequence[str]) -> str:
     """All names with the first sentence of each."""
     lines = []
     for kind in kinds:
+        firsts = {one.name: one.meaning.split(". ")[0] for one in explanations.values() if one.kind == kind}
+        wide = max(map(len, firsts), default=0)
         lines.append(PLURALS.get(kind, f"{kind}s"))
-        for entry in explanations.values():
-            if entry.kind == kind:
-                first = entry.meaning.split(". ")[0].rstrip(".")
-                lines.append(f"  {entry.name:<15}  {first}")
+        lines += [f"  {name:<{wide}}  {first.rstrip('.')}" for name, first in firsts.items()]
     return "\n".join(lines)
 
 
