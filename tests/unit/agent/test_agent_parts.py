@@ -1,15 +1,27 @@
-"""Bursts, patches, the tap and the looks at frames, each by itself."""
+"""Bursts, patches, the tap, the looks at frames; imports, errors of ours, one session: each by itself."""
 
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import autobrrr
+from autobrrr.agent.entry import Occupied, claimed
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.loop.step_hook import Hot, make_tap
 from autobrrr.agent.measure.stack_sampler import Place, look_at
+from autobrrr.agent.phases import sampled_step
 from autobrrr.agent.phases.batch_shapes import batch_size
 from autobrrr.agent.phases.loader_watch import LoaderWatch
 from autobrrr.agent.phases.sampling_schedule import BUDGET, Bursts
@@ -170,3 +182,110 @@ def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
     look = lambda: look_at(sys._getframe(), foreign).place  # noqa: E731
     assert names["step"](names["all_reduce"], look)[:4] == ("train.py:2 step", "other", False, True)  # type: ignore[operator]
     assert names["step"](lambda own: own(), look)[:4] == ("train.py:2 step", "other", False, False)  # type: ignore[operator]
+
+
+AGENT = Path(autobrrr.__file__).resolve().parent / "agent"
+
+
+@pytest.mark.integration
+def test_all_that_the_agent_imports_a_job_has_already() -> None:
+    names = set()
+    for file in AGENT.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names.add(node.module)
+    wanted = sorted(each for each in names if each.partition(".")[0] in sys.stdlib_module_names)
+    assert "gc" in wanted
+    program = (
+        "import sys, torch\ntorch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)\n"
+        f"print([each for each in {wanted} if each not in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n", "an import of these runs a file of that name beside the script"
+
+
+def test_faults_are_counted_as_they_come() -> None:
+    before = sampled_step.minor_faults()
+    bytearray(64 << 20)
+    assert sampled_step.minor_faults() > before
+
+
+@pytest.fixture
+def handled() -> Iterator[None]:
+    def handler(*_: object) -> None:
+        raise TimeoutError("of the job")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+class Odd:
+    """An array whose shape can't be read; a signal comes while we try."""
+
+    __module__ = "torch.odd"
+
+    def __init__(self, *, signalled: bool) -> None:
+        self._signalled = signalled
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self._signalled:
+            signal.raise_signal(signal.SIGUSR1)
+        raise RuntimeError("no shape")
+
+
+@pytest.mark.usefixtures("handled")
+def test_only_what_a_handler_raised_leaves_a_guard() -> None:
+    assert batch_size([Odd(signalled=False)]) == -1
+    with pytest.raises(TimeoutError, match="of the job"):
+        batch_size([Odd(signalled=True)])
+
+
+def test_a_second_session_is_refused_and_a_later_one_is_not() -> None:
+    with claimed({"token": "a"}):
+        with pytest.raises(Occupied), claimed({"token": "a"}, patience_s=0):
+            pytest.fail("two sessions at once")
+        with pytest.raises(Occupied), claimed({"token": "b"}, patience_s=0):
+            pytest.fail("the refused one has ended the claim of the first")
+    with claimed({"token": "c"}, patience_s=0):
+        pass
+
+
+def test_a_claim_ends_with_an_error_too() -> None:
+    with pytest.raises(ZeroDivisionError), claimed({}):
+        raise ZeroDivisionError
+    with claimed({}, patience_s=0):
+        pass
+
+
+def test_one_that_is_leaving_is_waited_for() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with claimed({}):
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert inside.wait(10)
+    threading.Timer(0.05, leave.set).start()
+    with claimed({}, patience_s=10):
+        pass
+    thread.join()
+
+
+def test_a_child_that_was_forked_with_a_claim_is_free() -> None:
+    with claimed({}):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with claimed({}, patience_s=0):
+                    code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

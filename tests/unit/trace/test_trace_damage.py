@@ -1,4 +1,4 @@
-"""One odd place in a trace costs that event and no other, and is said with its byte."""
+"""Damaged and hostile traces: what is read of them, and what is said."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from autobrrr.trace.reading.trace_columns import Trace
 from autobrrr.trace.reading.trace_source import BLOCK_BYTES
 from autobrrr.trace.timeline.launches import find_calls
 from autobrrr.trace.verdict.trace_warnings import trace_warnings
+from benchmarks.fuzzing.trace_documents import case
+from benchmarks.fuzzing.trace_target import problems
 from support.trace import Scene, busy_scene, read
 
 LONG = 3 * BLOCK_BYTES  # so that blocks follow the odd place, whatever the block size
@@ -130,3 +132,21 @@ def test_a_stream_that_can_t_be_inflated_is_called_damaged_not_empty(tmp_path: P
     path.write_bytes(gzip.compress(busy_scene(1, 3).text())[:5] + b"\xff" * 5_000)
     with pytest.raises(UsageError, match="compressed stream"):
         read(path)
+
+
+pytestmark = pytest.mark.integration
+
+
+def wrong(first: int, count: int) -> list[str]:
+    return [f"{seed}: {each}" for seed in range(first, first + count) for each in problems(case(seed))]
+
+
+@pytest.mark.parametrize("share", range(8))
+def test_mutated_traces_lose_nothing_in_silence(share: int) -> None:
+    assert wrong(150 * share, 150) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("share", range(10))
+def test_ten_thousand_mutated_traces_lose_nothing_in_silence(share: int) -> None:
+    assert wrong(10_000 + 1_000 * share, 1_000) == []

@@ -1,13 +1,15 @@
-"""Torch's profiler shows a step's operators as autograd sees them, and steps aside for the job's own."""
+"""Torch's profiler and recorder: what they show, quiet logs, and when they step aside for the job's own."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.autograd.profiler  # a window needs it loaded
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity
@@ -15,6 +17,8 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.agent.live_torch.dispatch_modes import unwatched
+from autobrrr.agent.live_torch.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
+from autobrrr.agent.measure import profiler_window
 from autobrrr.agent.measure.cpu_profiler import (
     HELD_NS,
     PAUSE_NS,
@@ -24,6 +28,7 @@ from autobrrr.agent.measure.cpu_profiler import (
     read_step,
 )
 from autobrrr.agent.measure.kernel_times import FloorMeter
+from autobrrr.agent.measure.profiler_window import TEARDOWN, WindowTask, cupti_user, why_no_window
 from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, OTHER
 from autobrrr.agent.wire.recording import COLLATING
 
@@ -186,3 +191,66 @@ def test_nothing_of_the_jobs_sees_what_the_floors_run(
     assert meter.floors.of("aten::mm", 2) > 0
     with unwatched(torch):
         assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def torch_of(cuda: str | None) -> SimpleNamespace:
+    return SimpleNamespace(version=SimpleNamespace(cuda=cuda))
+
+
+@pytest.fixture(autouse=True)
+def in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler_window, "cuda_in_use", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "own", "asked", "given"),
+    [
+        ("12.4", None, False, False),
+        ("12.4", None, True, True),
+        ("12.4", "1", False, True),
+        ("12.6", None, False, True),
+        ("13.0", None, False, True),
+        ("13.0", "0", False, False),
+        (None, None, False, True),
+    ],
+)
+def test_a_window_that_leaves_cupti_in_the_job_is_taken_only_where_the_user_asks(
+    cuda: str | None, own: str | None, asked: bool, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TEARDOWN, raising=False)
+    if own is not None:
+        monkeypatch.setenv(TEARDOWN, own)
+    why = why_no_window(torch_of(cuda), asked=asked)
+    assert (why is None) == given
+    assert given or "--window" in str(why)
+
+
+def test_beside_another_profiler_no_window_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/nsys/libToolsInjection64.so")
+    assert "CUDA_INJECTION64_PATH is set" in str(why_no_window(torch_of("13.0"), asked=True))
+    assert cupti_user({}, "7f00 r-xp /opt/nvidia/nsys/libToolsInjection64.so") is not None
+    assert cupti_user({}, "7f00 r-xp /site/nvidia/libcupti.so.12") is None
+
+
+@pytest.mark.parametrize("for_kernels", [False, True])
+def test_cupti_stays_for_a_profiler_of_kernels_that_the_job_switches_on(for_kernels: bool) -> None:
+    task = WindowTask(SimpleNamespace(torch=torch_of("13.0")), 3, shapes=False, emit=lambda event: None)
+    task._watch.for_kernels = for_kernels
+    with task._teardown():
+        assert (TEARDOWN in os.environ) is not for_kernels
+    assert TEARDOWN not in os.environ
+
+
+@pytest.mark.parametrize("kind", [PROFILER, RECORDER])
+def test_nothing_is_told_within_and_the_level_is_put_back(kind: LogLevel) -> None:
+    level = level_of(torch, kind)
+    before = level.value
+    with quiet(torch, kind):
+        assert level.value == kind.nothing != before
+    assert level.value == before
+    try:
+        with quiet(torch, kind):
+            level.value = before + 1
+        assert level.value == before + 1  # it was set within
+    finally:
+        level.value = before
