@@ -19,7 +19,7 @@ from pathlib import Path
 
 from autobrrr import __version__
 from autobrrr.cli import argument_parser
-from autobrrr.cli.printed import NARRATOR, narrate
+from autobrrr.cli.printed import NARRATOR
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError, UsageError
 from autobrrr.readable import nearest, readable
 
@@ -75,8 +75,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
     except AutobrrrError as error:
         return complain(error, as_json)
     except KeyboardInterrupt:
-        NARRATOR.clear()
-        narrate("stopped")
+        NARRATOR.fault("autobrrr: stopped")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): nothing left to say, and nowhere to say it.

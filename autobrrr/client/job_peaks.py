@@ -78,18 +78,16 @@ def measuring_python(pid: int, proc: Path = PROC) -> MeasuringPython | None:
 
 
 def share_without_a_cpu(threads: int) -> float:
-    """The share of the time in which so many threads, always ready to run, would have no CPU.
-
-    Of one, it is tried for a tenth of a second. What others used of all CPUs meanwhile leaves less for more.
-    """
+    """The share of the time in which so many threads would have no CPU, beside what others use."""
     import psutil  # not for --help
 
-    began_s, began_cpu_s, before = time.monotonic(), time.thread_time(), psutil.cpu_times()
+    cpus, began_s, began_cpu_s = psutil.cpu_count() or 1, time.monotonic(), time.thread_time()
+    idle_s = -psutil.cpu_times().idle
     while (spent_s := time.monotonic() - began_s) < SPIN_S:
         pass
-    ours_s, after, cpus = time.thread_time() - began_cpu_s, psutil.cpu_times(), psutil.cpu_count() or 1
-    others = cpus - (after.idle - before.idle + ours_s) / spent_s
-    return max(1.0 - ours_s / spent_s, 1.0 - cpus / (others + threads))
+    ours_s = time.thread_time() - began_cpu_s
+    others = cpus - (idle_s + psutil.cpu_times().idle + ours_s) / spent_s
+    return float(max(1.0 - ours_s / spent_s, 1.0 - cpus / (others + threads)))
 
 
 def make_sure_of_peaks(
@@ -102,8 +100,7 @@ def make_sure_of_peaks(
     patience_s: float | None = None,
     waits_now: Callable[[int], float] = share_without_a_cpu,
 ) -> None:
-    """Measure the peaks at so many threads, unless good ones are cached: with the job's torch, or ours
-    where its own can't be run from here.
+    """Measure the peaks at so many threads unless good ones are cached, by the job's torch, else with ours.
 
     Args:
         doing: Is told that they are measured; `say` where it is left out.
@@ -116,10 +113,9 @@ def make_sure_of_peaks(
     from autobrrr.roofline.quick_peaks import PATIENCE_S, quick_peaks
     from autobrrr.roofline.roofline_records import DISTURBED_AT
 
-    folder = cache or paths.cache_dir()
+    folder, way = cache or paths.cache_dir(), job or MeasuringPython()
     if threads is None:
         return
-    way = job or MeasuringPython()
     known = quick_peaks(threads, folder, way.program, False, version=way.version)
     if known is not None:
         # Useless peaks are replaced as soon as usable ones can be had, usable ones only by exact ones.
@@ -133,12 +129,9 @@ def make_sure_of_peaks(
     if way.version is None and torch_version() is None:
         return
     often = "once" if known is None else "again: it was busy"
-    (doing or say)(
-        f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, {often}"
-    )
-    patience_s = PATIENCE_S if patience_s is None else patience_s
-    found = quick_peaks(
-        threads, folder, way.program, version=way.version, site=way.site, patience_s=patience_s
-    )
-    if found is None:
+    plural = "s" if threads > 1 else ""
+    (doing or say)(f"measuring this machine's peaks with {threads} thread{plural}, {often}")
+    most_s = PATIENCE_S if patience_s is None else patience_s
+    kept = quick_peaks(threads, folder, way.program, version=way.version, site=way.site, patience_s=most_s)
+    if kept is None:
         say("this machine's peaks could not be measured: the verdict does without them")

@@ -32,9 +32,8 @@ def parting(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> tup
             "gradient": _equal(a.gradient, b.gradient),
             "parameters": a.parameters == b.parameters,
         }
-        for what, is_same in same.items():
-            if not is_same:
-                return step, what
+        if not all(same.values()):
+            return step, min(same, key=same.__getitem__)
     return None
 
 
@@ -89,10 +88,7 @@ def _apart(one: Sequence[float], other: Sequence[float], length: float | None) -
 
 
 def _far_later(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> bool:
-    """Updates become longer or shorter than the other side's, for several steps on end.
-
-    Rounding grows: once it has driven the losses apart, updates say nothing any more.
-    """
+    """Updates become longer or shorter, for several steps on end, before rounding has parted the losses."""
     apart = [(_distance(a.loss, b.loss) or 0.0) > PARTED for a, b in zip(one, other, strict=False)]
     ratios = [
         abs(math.log(a.moved / b.moved)) if a.moved and b.moved else 0.0 if a.moved == b.moved else 9.0

@@ -134,18 +134,17 @@ def test_a_stream_that_can_t_be_inflated_is_called_damaged_not_empty(tmp_path: P
         read(path)
 
 
-pytestmark = pytest.mark.integration
-
-
 def wrong(first: int, count: int) -> list[str]:
     return [f"{seed}: {each}" for seed in range(first, first + count) for each in problems(case(seed))]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("share", range(8))
 def test_mutated_traces_lose_nothing_in_silence(share: int) -> None:
     assert wrong(150 * share, 150) == []
 
 
+@pytest.mark.integration
 @pytest.mark.nightly
 @pytest.mark.parametrize("share", range(10))
 def test_ten_thousand_mutated_traces_lose_nothing_in_silence(share: int) -> None:
