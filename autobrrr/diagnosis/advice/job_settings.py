@@ -41,12 +41,12 @@ def costly_settings(measured: Measurements) -> list[Advice]:
     return [one for one in found if one.expected is None or one.expected >= WORTH]
 
 
-def edit_advice(row: Mapping[str, object], removed: float | None, **words: str) -> Advice:
+def edit_advice(row: Mapping[str, object], removed: float | None, place: str = "", **words: str) -> Advice:
     """One row, said of this job; `removed`: what of the step goes."""
     return Advice(
         remedy=str(row["edit"]),
-        why=str(row["said"]).format(**words),
-        place=words.get("place", ""),
+        why=str(row["said"]).format(place=place, most=f", most at {place}" if place else "", **words),
+        place=place,
         expected=None if removed is None else round(1 / max(1 / HIGHEST, 1 - removed), 3),
         reach="edit",
         class_=cast(ExactnessClass, row.get("class", "bitwise")),

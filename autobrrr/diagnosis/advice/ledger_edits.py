@@ -77,7 +77,7 @@ def ledger_edits(measured: Measurements) -> list[Advice]:
         part = PARTS[name](measured) if name in PARTS else costly_line(measured, name)
         if part is not None and part[1] >= getattr(thresholds, str(row.get("least")), 0.0):
             removed = None if "removed" not in row else float(str(row["removed"])) * part[1]
-            found.append(edit_advice(row, removed, place=part[0], share=of_one(part[1])))
+            found.append(edit_advice(row, removed, part[0], share=of_one(part[1])))
     return found
 
 
@@ -156,12 +156,12 @@ def _grows(measured: Measurements) -> Found:
 
 
 def _evaluates(measured: Measurements) -> Found:
-    """The line that has most of the long steps, where these are those with an evaluation."""
-    found = [one.where for one in placed_trends(measured) if one.kind == "periodic"]
-    if not found or found[0] is None:
-        return None
-    row = where_of(measured, found[0])
-    return None if row is not None and row.does == WORKER_START else (found[0], evaluation_share(measured))
+    """Steps with an evaluation, and the line that has most of these: unseen, it may start workers."""
+    place = next((one.where or "" for one in placed_trends(measured) if one.kind == "periodic"), None)
+    row = where_of(measured, place) if place else None
+    workers = not place and measured.anatomy and measured.anatomy.loader_workers
+    starts = workers if row is None else row.does == WORKER_START
+    return None if place is None or starts else (place, evaluation_share(measured))
 
 
 def _measures(measured: Measurements) -> Found:
